@@ -1,0 +1,1 @@
+"""A job id to an Advice, and the command line that shows it."""

@@ -1,0 +1,77 @@
+"""The command line: finds the verb, imports that verb alone, prints errors for people."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from condor_advice import __version__
+from condor_advice.gather.errors import AdviceError
+
+# verb -> "module:command"; a module is imported only when its verb is used, so that
+# `condor-advice JOBID` never pays for the packages that training needs.
+VERBS = {
+    "job": "condor_advice.advise.commands.job:job",
+    "gather": "condor_advice.advise.commands.gather:gather",
+    "status": "condor_advice.advise.commands.status:status",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported late, and whose default verb takes job ids."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb for verb in VERBS if verb != "job"]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        module, _, command = VERBS[name].partition(":")
+        found = getattr(importlib.import_module(module), command)
+        assert isinstance(found, click.Command)
+        return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Everything that is not a verb or the group's own option is for `job`.
+
+        Job ids are numbers, so they cannot clash with a verb; with no argument at all
+        the caller's held jobs are meant.
+        """
+        if not args or (args[0] not in VERBS and args[0] not in ("-h", "--help", "--version")):
+            args = ["job", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="condor-advice")
+def cli() -> None:
+    """Release, fix or remove? Advice for held HTCondor jobs.
+
+    \b
+    condor-advice                 your held jobs
+    condor-advice 1234.7          one job
+    condor-advice --log FILE      from an event log, without a pool
+    """
+
+
+def main() -> None:
+    """Run the command line; exit statuses are 0, 1, 2, 3 and 4 as documented."""
+    try:
+        cli.main(prog_name="condor-advice", standalone_mode=False)
+    except AdviceError as error:
+        click.echo(f"condor-advice: {error}", err=True)
+        sys.exit(error.exit_status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # `condor-advice | head`: the reader has what it wants. Without this the
+        # interpreter would complain while it flushes at exit.
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,1 @@
+"""Drives preprocess/ and model/ on a pool: DAGMan sweeps and their tracking."""

@@ -1,0 +1,1 @@
+"""Tensors and features to trained, calibrated, explained and registered models."""
