@@ -1,0 +1,334 @@
+"""Which file of a rotated log is which: pure decisions over what was seen on disk.
+
+A log is followed by its name, but a name says little: HTCondor renames `EventLog` to
+`EventLog.1` and starts a new one, logrotate may copy and truncate, people delete. So a
+file is known by its inode and by a digest of its first bytes, and the place reached in
+it by a digest of the bytes before that place. Nothing here touches a disk; `tail.py`
+looks and acts.
+
+What HTCondor does, seen on 25.14:
+
+- The global log starts with a 008 `Global JobLog:` event whose `sequence` and `offset`
+  tell how many files and bytes came before. At rotation this header is rewritten in
+  place (`size`, `events`, the date; in JSON logs even `id` and `sequence`, which are
+  lost). A fingerprint must not cover it.
+- A writer may still append to a file after another process rotated it. `offset` does
+  not count those bytes, so a loss computed from headers is a lower bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What is kept of the beginning of a file: enough for a header in any format and a
+# fingerprint behind it.
+HEAD_BYTES = 2048
+FINGERPRINT_BYTES = 512
+# With fewer bytes than these two files may well begin alike; then the inode must agree.
+TELLING_BYTES = 48
+TAIL_BYTES = 64
+
+_HEADER = re.compile(
+    rb"Global JobLog: ctime=\d+ id=(?P<id>\S*) sequence=(?P<sequence>\d+) size=\d+ "
+    rb"events=\d+ offset=(?P<offset>\d+) event_off=(?P<event_offset>\d+)"
+)
+# How the header event ends in the three formats; the text header is its first line.
+_HEADER_ENDS = {b"0": b"\n...\n", b"<": b"</c>\n", b"{": b"}\n"}
+
+
+def digest(data: bytes | memoryview) -> str:
+    """Shorten bytes to something that fits a cursor and still tells them apart."""
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The 008 event with which HTCondor opens each file of the global event log."""
+
+    id: str
+    sequence: int
+    offset: int  # bytes in all files before this one
+    event_offset: int  # events in them, 0 unless EVENT_LOG_COUNT_EVENTS
+    length: int  # bytes of this event itself, which are rewritten at rotation
+
+
+def read_header(head: bytes) -> Header | None:
+    """Find the header in the first bytes of a file; None while it is not whole."""
+    ending = _HEADER_ENDS.get(head[:1])
+    if ending is None:
+        return None
+    end = head.find(ending)
+    if end < 0:
+        return None
+    found = _HEADER.search(head, 0, end)
+    if found is None:
+        return None
+    return Header(
+        id=found["id"].decode("ascii", "replace"),
+        sequence=int(found["sequence"]),
+        offset=int(found["offset"]),
+        event_offset=int(found["event_offset"]),
+        length=end + len(ending),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a file is recognised by, under whatever name it is found again."""
+
+    device: int
+    inode: int
+    start: int  # the digest begins here, behind a header that may be rewritten
+    length: int
+    digest: str
+
+    @property
+    def telling(self) -> bool:
+        """Whether the content alone identifies the file, without the inode."""
+        return self.length >= TELLING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a log's rotation chain as it was found."""
+
+    name: str
+    rank: int  # 0 the log itself, 1 its latest rotation, ...
+    device: int
+    inode: int
+    size: int
+    modified: float
+    head: bytes  # the first HEAD_BYTES
+    continues: bool = False  # the bytes before the position reached are the expected ones
+    linked: bool = True  # False: deleted, and only still open here
+
+    @property
+    def header(self) -> Header | None:
+        return read_header(self.head)
+
+    @property
+    def body(self) -> int:
+        """Where the bytes that never change begin."""
+        header = self.header
+        return header.length if header else 0
+
+    def fingerprint(self) -> Fingerprint:
+        start = self.body
+        covered = self.head[start : start + FINGERPRINT_BYTES]
+        if start == 0 and self.head[:1] in _HEADER_ENDS and _may_become_header(self.head):
+            covered = b""
+        return Fingerprint(self.device, self.inode, start, len(covered), digest(covered))
+
+    def bears(self, mark: Fingerprint) -> bool:
+        """Whether this is the file (or a copy of it) that the fingerprint was taken of."""
+        same_inode = (self.device, self.inode) == (mark.device, mark.inode)
+        if mark.length == 0:
+            return same_inode
+        covered = self.head[mark.start : mark.start + mark.length]
+        return digest(covered) == mark.digest and (same_inode or mark.telling)
+
+
+def _may_become_header(head: bytes) -> bool:
+    """Whether these bytes could be the beginning of a header not yet written in full."""
+    return len(head) < HEAD_BYTES and head.find(_HEADER_ENDS[head[:1]]) < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a log is read: a file, a byte in it, and the files already done with."""
+
+    mark: Fingerprint
+    offset: int
+    header: Header | None
+    events: int  # read from this file, its header not counted
+    done: tuple[Fingerprint, ...]  # files of the chain read to their end, oldest first
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything behind the header was read: only then can content identify it."""
+        return self.mark.length > 0 and self.offset > self.mark.start
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Events that were, or may have been, in the log and can no longer be read."""
+
+    reason: str
+    bytes: int | None = None  # None: cannot be known; else at least so many
+    events: int | None = None
+    after_sequence: int | None = None
+    before_sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go on reading."""
+
+    current: LogFile | None  # the file that the position is in, if it still exists
+    start: int  # the byte in `current` to go on from
+    unread: tuple[LogFile, ...]  # newer files, oldest first
+    losses: tuple[Loss, ...]  # what is found missing, to be recorded with the next step
+
+
+def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
+    """Find a position in the files that exist now.
+
+    `chain` is ordered oldest first; a file that is deleted but still open comes first
+    with `linked` False.
+    """
+    if position is None:
+        return Place(None, 0, _worth_reading(chain), ())
+    unread = [file for file in chain if not any(file.bears(mark) for mark in position.done)]
+    if not position.begun:
+        return _locate_unbegun(position, chain, unread)
+
+    alike = [file for file in unread if file.bears(position.mark)]
+    inode = (position.mark.device, position.mark.inode)
+    alike.sort(key=lambda file: (file.device, file.inode) != inode)
+    ours = next((file for file in alike if file.continues), None)
+    if ours is not None:
+        index = unread.index(ours)
+        # Copies of the file that is being read hold nothing new.
+        newer = [file for file in unread[index + 1 :] if file not in alike]
+        behind = _worth_reading([file for file in unread[:index] if file not in alike])
+        losses = tuple(
+            Loss(
+                f"{file.name} appeared among the rotations after newer files had been read; "
+                f"its {file.size} bytes were not read: gather it under its own name"
+            )
+            for file in behind
+        )
+        return Place(ours, position.offset, _worth_reading(newer), losses)
+
+    if alike:
+        return _locate_rewritten(position, unread, alike)
+
+    newer = list(_worth_reading(unread))
+    if not newer:
+        return Place(None, 0, (), ())
+    truncated = any((file.device, file.inode) == inode for file in chain)
+    what = "was truncated" if truncated else "is gone"
+    reason = (
+        f"the file that had been read to byte {position.offset} {what}, and no rotation "
+        f"holds the rest of it"
+    )
+    return Place(None, 0, tuple(newer), (_loss_before(position, newer[0], reason),))
+
+
+def _locate_unbegun(
+    position: Position, chain: Sequence[LogFile], unread: list[LogFile]
+) -> Place:
+    """Nothing but perhaps the header was read in the current file.
+
+    So no content identifies it, and inodes are used again: it is believed to be the same
+    file when its header's id says so, or when nothing else can have happened: no unread
+    file is older, and the one read before it is still its neighbour (or never was).
+    """
+    inode = (position.mark.device, position.mark.inode)
+    same = next((f for f in unread if (f.device, f.inode) == inode), None)
+    if same is not None and (
+        same.size < position.offset or (position.offset > 0 and same.body != position.offset)
+    ):
+        same = None
+    named = next((f for f in unread if _same_id(position.header, f.header)), None)
+    newer = list(_worth_reading(unread))
+    first = newer[0] if newer else None
+    current = named if named is not None else same
+    if first is None:
+        return Place(None, 0, (), ())
+    previous = position.done[-1] if position.done else None
+    neighbour = (
+        next((file for file in chain if file.bears(previous)), None) if previous else None
+    )
+    if current is not None and current is first:
+        certain = named is not None or not current.linked
+        if certain or previous is None or neighbour is not None or first.rank == 0:
+            after = tuple(file for file in newer if file is not current)
+            return Place(current, position.offset, after, ())
+    if neighbour is not None and _follows(chain, neighbour, first):
+        return Place(None, 0, tuple(newer), ())
+    reason = (
+        "the log was rotated, truncated or replaced more often than its rotations show; "
+        "whole files may be missing"
+    )
+    return Place(None, 0, tuple(newer), (_loss_before(position, first, reason),))
+
+
+def _locate_rewritten(
+    position: Position, unread: list[LogFile], alike: list[LogFile]
+) -> Place:
+    """The file begins as it did, but is shorter now or differs before the position.
+
+    Reading it from its beginning would double events; so what it had beyond the common
+    part counts as lost, and reading goes on behind it.
+    """
+    newest = min(alike, key=lambda file: file.rank)
+    index = unread.index(newest)
+    newer = _worth_reading([file for file in unread[index + 1 :] if file not in alike])
+    if newest.rank > 0 and newest.size < position.offset:
+        # A copy made before the last bytes came, and those bytes were read: complete.
+        return Place(newest, newest.size, newer, ())
+    start = min(position.offset, newest.size)
+    reason = (
+        f"{newest.name} was cut or changed before byte {position.offset}, up to which it "
+        f"had been read; reading goes on at byte {start}"
+    )
+    return Place(newest, start, newer, (Loss(reason),))
+
+
+def loss_between(
+    position: Position, left: LogFile, successor: LogFile, chain: Sequence[LogFile]
+) -> Loss | None:
+    """What is missing between a file read to its end and the next one there is."""
+    old, new = position.header, successor.header
+    if old is not None and new is not None and new.sequence > old.sequence > 0:
+        if new.sequence == old.sequence + 1:
+            return None
+        missing = new.sequence - old.sequence - 1
+        reason = f"{missing} rotated file(s) before {successor.name} are gone"
+        return _loss_before(position, successor, reason)
+    if not left.linked:
+        if successor.rank == 0:
+            return None  # deleted and made anew, and all of the deleted file was read
+        reason = (
+            f"the file before {successor.name} was rotated away while it was being read; "
+            f"others may have been"
+        )
+        return _loss_before(position, successor, reason)
+    if _follows(chain, left, successor):
+        return None
+    reason = f"rotations between {left.name} and {successor.name} are missing"
+    return _loss_before(position, successor, reason)
+
+
+def _follows(chain: Sequence[LogFile], older: LogFile, newer: LogFile) -> bool:
+    """Whether every rotation between the two is there.
+
+    A missing newest file proves nothing: it is so for a moment in each rotation.
+    """
+    ranks = {file.rank for file in chain}
+    return all(rank in ranks for rank in range(newer.rank + 1, older.rank))
+
+
+def _loss_before(position: Position, successor: LogFile, reason: str) -> Loss:
+    """Put figures to a loss, as far as the headers of the two files know them."""
+    old, new = position.header, successor.header
+    if old is None or new is None or new.sequence <= old.sequence or old.sequence == 0:
+        return Loss(reason)
+    lost_bytes = new.offset - old.offset - position.offset
+    lost_events: int | None = new.event_offset - old.event_offset - position.events
+    if new.event_offset == 0 or (lost_events is not None and lost_events < 0):
+        lost_events = None
+    return Loss(reason, max(0, lost_bytes), lost_events, old.sequence, new.sequence)
+
+
+def _same_id(old: Header | None, new: Header | None) -> bool:
+    return old is not None and new is not None and old.id != "" and old.id == new.id
+
+
+def _worth_reading(files: Sequence[LogFile]) -> tuple[LogFile, ...]:
+    """Leave out rotated files that are empty; an empty newest file is only young."""
+    return tuple(file for file in files if file.size > 0 or file.rank == 0)

@@ -1,0 +1,1 @@
+def read_condor_history(path): raise NotImplementedError

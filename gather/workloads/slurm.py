@@ -1,0 +1,2 @@
+def read_sacct(path): raise NotImplementedError
+def read_slurmrestd(path): raise NotImplementedError
