@@ -87,19 +87,20 @@ class Clock:
     def _changes(self, year: int) -> list[tuple[int, int, int]]:
         """Return the clock changes of one UTC year: (UTC second, offset before, after).
 
-        zoneinfo does not tell its transitions, so they are found by halving: six-hour
-        steps first, since no zone changes its clock twice within six hours.
+        zoneinfo does not tell its transitions, so they are found by halving, week by
+        week: no zone changes its clock and changes it back within one.
         """
         if year not in self._years:
             found = []
-            step = int(timedelta(hours=6).total_seconds())
+            step = int(timedelta(days=7).total_seconds())
             start = int(datetime(max(year, 1970), 1, 1, tzinfo=UTC).timestamp())
             end = int(datetime(max(year, 1970) + 1, 1, 1, tzinfo=UTC).timestamp())
             offset = self._offset_at(start)
             for low in range(start, end, step):
-                then = self._offset_at(low + step)
+                high = min(low + step, end)
+                then = self._offset_at(high)
                 if then != offset:
-                    early, late = low, low + step
+                    early, late = low, high
                     while late - early > 1:
                         middle = (early + late) // 2
                         if self._offset_at(middle) == offset:

@@ -84,11 +84,17 @@ class Fingerprint:
     start: int  # the digest begins here, behind a header that may be rewritten
     length: int
     digest: str
+    id: str = ""  # the header's, which alone may tell while nothing is behind it
 
     @property
     def telling(self) -> bool:
         """Whether the content alone identifies the file, without the inode."""
         return self.length >= TELLING_BYTES
+
+    @property
+    def empty(self) -> bool:
+        """Whether only the inode is known, which another file may get later."""
+        return self.length == 0 and self.id == ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +109,12 @@ class LogFile:
     modified: float
     head: bytes  # the first HEAD_BYTES
     continues: bool = False  # the bytes before the position reached are the expected ones
+    held: bool = False  # open here since the last look, so its inode was not used again
     linked: bool = True  # False: deleted, and only still open here
 
     @property
     def header(self) -> Header | None:
+        """The header that HTCondor wrote, in a file of the global event log."""
         return read_header(self.head)
 
     @property
@@ -116,17 +124,21 @@ class LogFile:
         return header.length if header else 0
 
     def fingerprint(self) -> Fingerprint:
+        """Take what will recognise this file again, as far as it is written."""
         start = self.body
         covered = self.head[start : start + FINGERPRINT_BYTES]
         if start == 0 and self.head[:1] in _HEADER_ENDS and _may_become_header(self.head):
             covered = b""
-        return Fingerprint(self.device, self.inode, start, len(covered), digest(covered))
+        header = self.header
+        name = header.id if header else ""
+        return Fingerprint(self.device, self.inode, start, len(covered), digest(covered), name)
 
     def bears(self, mark: Fingerprint) -> bool:
         """Whether this is the file (or a copy of it) that the fingerprint was taken of."""
         same_inode = (self.device, self.inode) == (mark.device, mark.inode)
         if mark.length == 0:
-            return same_inode
+            header = self.header
+            return header.id == mark.id if header and header.id and mark.id else same_inode
         covered = self.head[mark.start : mark.start + mark.length]
         return digest(covered) == mark.digest and (same_inode or mark.telling)
 
@@ -145,6 +157,8 @@ class Position:
     header: Header | None
     events: int  # read from this file, its header not counted
     done: tuple[Fingerprint, ...]  # files of the chain read to their end, oldest first
+    tail_length: int = 0  # of the bytes before `offset` that show the file is unchanged
+    tail: str = digest(b"")
 
     @property
     def begun(self) -> bool:
@@ -171,6 +185,7 @@ class Place:
     start: int  # the byte in `current` to go on from
     unread: tuple[LogFile, ...]  # newer files, oldest first
     losses: tuple[Loss, ...]  # what is found missing, to be recorded with the next step
+    skipped: tuple[LogFile, ...] = ()  # files that cannot be fitted in and are passed over
 
 
 def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
@@ -187,7 +202,8 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
 
     alike = [file for file in unread if file.bears(position.mark)]
     inode = (position.mark.device, position.mark.inode)
-    alike.sort(key=lambda file: (file.device, file.inode) != inode)
+    # Of several copies the newest goes on growing.
+    alike.sort(key=lambda file: file.rank)
     ours = next((file for file in alike if file.continues), None)
     if ours is not None:
         index = unread.index(ours)
@@ -201,7 +217,7 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
             )
             for file in behind
         )
-        return Place(ours, position.offset, _worth_reading(newer), losses)
+        return Place(ours, position.offset, _worth_reading(newer), losses, behind)
 
     if alike:
         return _locate_rewritten(position, unread, alike)
@@ -218,57 +234,61 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
     return Place(None, 0, tuple(newer), (_loss_before(position, newer[0], reason),))
 
 
-def _locate_unbegun(
-    position: Position, chain: Sequence[LogFile], unread: list[LogFile]
-) -> Place:
-    """Nothing but perhaps the header was read in the current file.
+def _locate_unbegun(position: Position, chain: Sequence[LogFile], unread: list[LogFile]) -> Place:
+    """Find the file when nothing but perhaps its header was read.
 
-    So no content identifies it, and inodes are used again: it is believed to be the same
-    file when its header's id says so, or when nothing else can have happened: no unread
-    file is older, and the one read before it is still its neighbour (or never was).
+    No content identifies it then, and inodes are used again. It is the same file when
+    the header's id says so or when it was kept open; or else when no unread file is
+    older and the file read before it is still there next to it.
     """
-    inode = (position.mark.device, position.mark.inode)
-    same = next((f for f in unread if (f.device, f.inode) == inode), None)
-    if same is not None and (
-        same.size < position.offset or (position.offset > 0 and same.body != position.offset)
-    ):
-        same = None
-    named = next((f for f in unread if _same_id(position.header, f.header)), None)
-    newer = list(_worth_reading(unread))
-    first = newer[0] if newer else None
-    current = named if named is not None else same
-    if first is None:
+    newer = _worth_reading(unread)
+    if not newer:
         return Place(None, 0, (), ())
-    previous = position.done[-1] if position.done else None
-    neighbour = (
-        next((file for file in chain if file.bears(previous)), None) if previous else None
-    )
-    if current is not None and current is first:
-        certain = named is not None or not current.linked
-        if certain or previous is None or neighbour is not None or first.rank == 0:
-            after = tuple(file for file in newer if file is not current)
-            return Place(current, position.offset, after, ())
-    if neighbour is not None and _follows(chain, neighbour, first):
-        return Place(None, 0, tuple(newer), ())
+    first = newer[0]
+    if _is_unbegun(position, first):
+        proven = first.held or first.rank == 0 or _same_id(position.header, first.header)
+        if proven or _neighbour(position, chain, first):
+            return Place(first, position.offset, newer[1:], ())
+    elif _later(position.header, first.header):
+        reason = "the file that had been opened to be read next is gone"
+        return Place(None, 0, newer, (_loss_before(position, first, reason),))
+    # A file that came and went between two looks leaves no trace; with rotations there
+    # are traces, and they must be complete.
+    if first.rank == 0 or _neighbour(position, chain, first):
+        return Place(None, 0, newer, ())
     reason = (
-        "the log was rotated, truncated or replaced more often than its rotations show; "
+        "the log was rotated or replaced more often than the rotations that are left show; "
         "whole files may be missing"
     )
-    return Place(None, 0, tuple(newer), (_loss_before(position, first, reason),))
+    return Place(None, 0, newer, (_loss_before(position, first, reason),))
 
 
-def _locate_rewritten(
-    position: Position, unread: list[LogFile], alike: list[LogFile]
-) -> Place:
-    """The file begins as it did, but is shorter now or differs before the position.
+def _is_unbegun(position: Position, file: LogFile) -> bool:
+    """Whether this may be the file in which nothing but the header was read."""
+    if not file.bears(position.mark) or file.size < position.offset:
+        return False
+    return position.offset in (0, file.body)
+
+
+def _neighbour(position: Position, chain: Sequence[LogFile], first: LogFile) -> bool:
+    """Whether the file read last is still there, and `first` is the one after it."""
+    if not position.done:
+        return False
+    previous = next((file for file in chain if file.bears(position.done[-1])), None)
+    return previous is not None and _follows(chain, previous, first)
+
+
+def _locate_rewritten(position: Position, unread: list[LogFile], alike: list[LogFile]) -> Place:
+    """Find the place in a file that begins as it did, but is shorter or differs later.
 
     Reading it from its beginning would double events; so what it had beyond the common
     part counts as lost, and reading goes on behind it.
     """
-    newest = min(alike, key=lambda file: file.rank)
+    newest = alike[0]
     index = unread.index(newest)
     newer = _worth_reading([file for file in unread[index + 1 :] if file not in alike])
-    if newest.rank > 0 and newest.size < position.offset:
+    copied = (newest.device, newest.inode) != (position.mark.device, position.mark.inode)
+    if copied and newest.rank > 0 and newest.size < position.offset:
         # A copy made before the last bytes came, and those bytes were read: complete.
         return Place(newest, newest.size, newer, ())
     start = min(position.offset, newest.size)
@@ -284,10 +304,10 @@ def loss_between(
 ) -> Loss | None:
     """What is missing between a file read to its end and the next one there is."""
     old, new = position.header, successor.header
-    if old is not None and new is not None and new.sequence > old.sequence > 0:
-        if new.sequence == old.sequence + 1:
-            return None
+    if old is not None and new is not None and _later(old, new):
         missing = new.sequence - old.sequence - 1
+        if missing == 0:
+            return None
         reason = f"{missing} rotated file(s) before {successor.name} are gone"
         return _loss_before(position, successor, reason)
     if not left.linked:
@@ -316,13 +336,18 @@ def _follows(chain: Sequence[LogFile], older: LogFile, newer: LogFile) -> bool:
 def _loss_before(position: Position, successor: LogFile, reason: str) -> Loss:
     """Put figures to a loss, as far as the headers of the two files know them."""
     old, new = position.header, successor.header
-    if old is None or new is None or new.sequence <= old.sequence or old.sequence == 0:
+    if old is None or new is None or not _later(old, new):
         return Loss(reason)
     lost_bytes = new.offset - old.offset - position.offset
     lost_events: int | None = new.event_offset - old.event_offset - position.events
     if new.event_offset == 0 or (lost_events is not None and lost_events < 0):
         lost_events = None
     return Loss(reason, max(0, lost_bytes), lost_events, old.sequence, new.sequence)
+
+
+def _later(old: Header | None, new: Header | None) -> bool:
+    """Whether both headers count in one sequence; HTCondor counts only in text and XML."""
+    return old is not None and new is not None and new.sequence > old.sequence > 0
 
 
 def _same_id(old: Header | None, new: Header | None) -> bool:

@@ -1,1 +1,219 @@
-def read_condor_history(path): raise NotImplementedError
+"""HTCondor's history and epoch history: files of job ads, `-long` output and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from condor_advice.gather.workloads.files import open_text
+from condor_advice.gather.workloads.table import (
+    BadLine,
+    JobState,
+    JobTable,
+    NotAJobTable,
+    TableBuilder,
+)
+
+Ad = dict[str, object]
+UNIVERSES = {1: "standard", 5: "vanilla", 7: "scheduler", 9: "grid", 10: "java", 11: "parallel",
+             12: "local", 13: "vm"}
+_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
+_ESCAPE = re.compile(r"\\(.)")
+
+
+def read_condor_history(*paths: Path | str) -> JobTable:
+    """Read history files, epoch history files, `condor_history -long` or `-json` output.
+
+    A job may appear in several ads (one per run in the epoch history, then one in the history);
+    it becomes one row, made from the ad that tells most: the history's, else the last run's. The
+    first run's start is kept, since that is when the owner saw the job start.
+    """
+    latest: dict[tuple[str, int, int], Ad] = {}
+    first_start: dict[tuple[str, int, int], float] = {}
+    builder = TableBuilder()
+    for path in paths:
+        for number, ad in _ads(path, builder):
+            try:
+                key = (_text(ad, "GlobalJobId").partition("#")[0], _integer(ad, "ClusterId"),
+                       _integer(ad, "ProcId"))
+                _integer(ad, "QDate")
+            except KeyError as error:
+                if ad:
+                    builder.bad_lines.append(BadLine(
+                        str(path), number, f"the ad that ends here has no {error.args[0]}"))
+                continue
+            start = _start(ad)
+            if start is not None:
+                first_start[key] = min(start, first_start.get(key, start))
+            latest[key] = _fuller(latest.get(key), ad)
+    for key, ad in latest.items():
+        builder.add(f"{key[1]}.{key[2]}", _record(ad, first_start.get(key)))
+    return builder.table().in_submit_order()
+
+
+def records(ads: Iterable[Mapping[str, object]]) -> JobTable:
+    """Make a job table of ads that came from a schedd, one row per ad."""
+    builder = TableBuilder()
+    for ad in ads:
+        plain = dict(ad)
+        builder.add(f"{_integer(plain, 'ClusterId')}.{_integer(plain, 'ProcId')}",
+                    _record(plain, _start(plain)))
+    return builder.table().in_submit_order()
+
+
+def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
+    """Yield the ads with the number of the line that ends each."""
+    with open_text(path) as lines:
+        first = lines.readline()
+        if first.lstrip().startswith(("[", "{")):
+            yield from _json_ads(path, first + lines.read(), builder)
+            return
+        ad: Ad = {}
+        seen = False
+        number = 0
+        for number, line in enumerate([first, *()], start=1):
+            seen |= _take(path, number, line, ad, builder)
+        for number, line in enumerate(lines, start=2):
+            # A banner "*** ..." ends an ad in the files; an empty line does in -long output.
+            if line.startswith("***") or not line.strip():
+                if ad:
+                    yield number, ad
+                    seen, ad = True, {}
+            else:
+                seen |= _take(path, number, line, ad, builder)
+        if ad:
+            yield number, ad
+        elif not seen and number > 1:
+            raise NotAJobTable(path, "an HTCondor history", "no line reads Attribute = value")
+
+
+def _take(path: Path | str, number: int, line: str, ad: Ad, builder: TableBuilder) -> bool:
+    if line.startswith("***") or not line.strip():
+        return False
+    match = _LINE.match(line)
+    if not match:
+        builder.bad_lines.append(BadLine(str(path), number, "not of the form Attribute = value"))
+        return False
+    ad[match[1]] = _value(match[2])
+    return True
+
+
+def _json_ads(path: Path | str, text: str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
+    try:
+        found = json.loads(text)
+        ads = found if isinstance(found, list) else [found]
+    except json.JSONDecodeError:
+        ads = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.strip(" ,[]"):
+                continue
+            try:
+                ads.append(json.loads(line.rstrip(",")))
+            except json.JSONDecodeError as error:
+                builder.bad_lines.append(BadLine(str(path), number, str(error)))
+        if not ads:
+            raise NotAJobTable(path, "an HTCondor history", "no JSON ad in it") from None
+    for number, ad in enumerate(ads, start=1):
+        yield number, dict(ad)
+
+
+def _value(text: str) -> object:
+    """Read a literal; an expression stays text, which is all that a table needs of it."""
+    if text.startswith('"') and text.endswith('"') and len(text) > 1:
+        return _ESCAPE.sub(r"\1", text[1:-1])
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _fuller(one: Ad | None, other: Ad) -> Ad:
+    """Return the later record of a job: more starts, or left the queue."""
+    if one is None:
+        return other
+
+    def rank(ad: Ad) -> tuple[bool, float, float]:
+        return (_number(ad, "JobStatus") in (3.0, 4.0) and "CompletionDate" in ad
+                and bool(_number(ad, "CompletionDate") or _number(ad, "EnteredCurrentStatus")),
+                _number(ad, "NumShadowStarts") or 0.0,
+                _number(ad, "EnteredCurrentStatus") or 0.0)
+    return other if rank(other) >= rank(one) else one
+
+
+def _start(ad: Ad) -> float | None:
+    return (_number(ad, "JobStartDate") or _number(ad, "JobCurrentStartDate")
+            or _number(ad, "JobLastStartDate") or None)
+
+
+def _record(ad: Ad, start: float | None) -> dict[str, float | str | None]:
+    state = _state(ad)
+    end = _number(ad, "CompletionDate") or None
+    if state and end is None:
+        end = _number(ad, "EnteredCurrentStatus")
+    requested_seconds = next((value for value in (
+        _number(ad, "AllowedExecuteDuration"), _number(ad, "AllowedJobDuration"),
+        _number(ad, "MaxRuntime"), _number(ad, "RequestRuntime")) if value), None)
+    disk = _number(ad, "RequestDisk")
+    used_disk = _number(ad, "DiskUsage_RAW") or _number(ad, "DiskUsage")
+    rss = _number(ad, "ResidentSetSize_RAW") or _number(ad, "ResidentSetSize")
+    memory = _number(ad, "MemoryUsage") or (rss / 1024.0 if rss else None)
+    cpus = _number(ad, "RequestCpus")
+    cpu = (_number(ad, "RemoteUserCpu") or 0.0) + (_number(ad, "RemoteSysCpu") or 0.0)
+    universe = _number(ad, "JobUniverse")
+    host = _text(ad, "LastRemoteHost") or _text(ad, "RemoteHost")
+    return {
+        "submit_time": _number(ad, "QDate"), "start_time": start,
+        "end_time": end if state else None, "state": float(state),
+        "user": _text(ad, "Owner") or _text(ad, "User"),
+        "group": _text(ad, "AccountingGroup") or _text(ad, "AcctGroup"),
+        "executable": _text(ad, "Cmd"), "name": _text(ad, "JobBatchName"),
+        "queue": UNIVERSES.get(int(universe), str(int(universe))) if universe else "",
+        "cluster": f"{_text(ad, 'GlobalJobId').partition('#')[0]}#{_integer(ad, 'ClusterId')}",
+        "execution_point": host.rpartition("@")[2],
+        "requested_cpus": cpus, "allocated_cpus": _number(ad, "CpusProvisioned") or cpus,
+        "requested_seconds": requested_seconds,
+        "requested_memory_mb": _number(ad, "RequestMemory"),
+        "requested_disk_mb": disk / 1024.0 if disk else None,
+        "used_memory_mb": memory if start else None,
+        "used_disk_mb": used_disk / 1024.0 if used_disk and start else None,
+        "cpu_seconds": cpu / (cpus or 1.0) if start and state else None,
+    }
+
+
+def _state(ad: Ad) -> JobState:
+    status = _number(ad, "JobStatus")
+    if status == 3:
+        return JobState.CANCELLED
+    if status != 4:
+        return JobState.UNKNOWN
+    if ad.get("ExitBySignal") is True:
+        return JobState.FAILED
+    code = _number(ad, "ExitCode")
+    if code is None:
+        return JobState.UNKNOWN
+    return JobState.SUCCEEDED if code == 0 else JobState.FAILED
+
+
+def _number(ad: Mapping[str, object], name: str) -> float | None:
+    value = ad.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _integer(ad: Mapping[str, object], name: str) -> int:
+    value = ad.get(name)
+    if not isinstance(value, int):
+        raise KeyError(name)
+    return value
+
+
+def _text(ad: Mapping[str, object], name: str) -> str:
+    value = ad.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,482 @@
+"""One event's words to attributes, under the names that HTCondor itself gives them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+Ad = dict[str, Any]
+
+# Every event has these; they are told by the event itself, not by its ad.
+HEADER_ATTRIBUTES = frozenset(
+    ("Cluster", "Proc", "Subproc", "EventTime", "EventTypeNumber", "MyType")
+)
+
+_CODES = re.compile(r"^\s*Code (-?\d+) Subcode (-?\d+)\s*$")
+_ASSIGNMENT = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(.*)$")
+_NUMBER_LINE = re.compile(r"^\s*(-?\d+(?:\.\d+)?)  -  (.+?)\s*$")
+_USAGE_LINE = re.compile(r"^\s*(Usr .*?, Sys .*?)\s+-\s+(.+?)\s*$")
+_TERMINATION = re.compile(
+    r"\(([01])\) (?:Normal termination \(return value (-?\d+)\)"
+    r"|Abnormal termination \(signal (-?\d+)\))"
+)
+_RESOURCE = re.compile(r"^\s*([A-Za-z]\w*)(?: \(\w+\))?\s*:")
+_USAGE_NAMES = {
+    "Run Remote Usage": "RunRemoteUsage",
+    "Run Local Usage": "RunLocalUsage",
+    "Total Remote Usage": "TotalRemoteUsage",
+    "Total Local Usage": "TotalLocalUsage",
+}
+_NUMBER_NAMES = {
+    "MemoryUsage of job (MB)": "MemoryUsage",
+    "ResidentSetSize of job (KB)": "ResidentSetSize",
+    "ProportionalSetSize of job (KB)": "ProportionalSetSize",
+    "Run Bytes Sent By Job": "SentBytes",
+    "Run Bytes Received By Job": "ReceivedBytes",
+    "Total Bytes Sent By Job": "TotalSentBytes",
+    "Total Bytes Received By Job": "TotalReceivedBytes",
+    "Run Bytes Sent By Job For Checkpoint": "SentBytes",
+    "Run Bytes Sent By Node": "SentBytes",
+    "Run Bytes Received By Node": "ReceivedBytes",
+    "Total Bytes Sent By Node": "TotalSentBytes",
+    "Total Bytes Received By Node": "TotalReceivedBytes",
+}
+# The numbers of a 040 event, as condor_event.h has them.
+TRANSFER_TYPES = {
+    "Entered queue to transfer input files": 1,
+    "Started transferring input files": 2,
+    "Finished transferring input files": 3,
+    "Entered queue to transfer output files": 4,
+    "Started transferring output files": 5,
+    "Finished transferring output files": 6,
+}
+
+
+def parse_body(kind: int, text: str) -> Ad:
+    """Return the attributes of a text event, given what follows its time stamp."""
+    head, *lines = text.splitlines() or [""]
+    return _PARSERS.get(kind, _nothing)(head, lines)
+
+
+def parse_json(text: str, whole: bool = False) -> Ad:
+    """Return the attributes of an event that was written as JSON."""
+    ad = json.loads(text)
+    if not isinstance(ad, dict):
+        raise ValueError("a JSON event is an object")
+    return ad if whole else _without_header(ad)
+
+
+def parse_xml(text: str, whole: bool = False) -> Ad:
+    """Return the attributes of an event that was written as XML."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(str(error)) from None
+    ad = _xml_ad(root)
+    return ad if whole else _without_header(ad)
+
+
+def classad_value(text: str) -> Any:
+    """Return a ClassAd literal as a Python value; an expression stays text."""
+    text = text.strip()
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _without_header(ad: Ad) -> Ad:
+    return {name: value for name, value in ad.items() if name not in HEADER_ATTRIBUTES}
+
+
+def _xml_ad(node: ElementTree.Element) -> Ad:
+    return {str(a.get("n")): _xml_value(a[0]) for a in node.iter("a") if len(a)}
+
+
+def _xml_value(node: ElementTree.Element) -> Any:
+    text = node.text or ""
+    if node.tag == "i":
+        return int(text)
+    if node.tag == "r":
+        return float(text)
+    if node.tag == "b":
+        return node.get("v") == "t"
+    if node.tag == "c":
+        return _xml_ad(node)
+    return text
+
+
+def _nothing(head: str, lines: list[str]) -> Ad:
+    return {}
+
+
+def _after(head: str, words: str) -> str | None:
+    """Return what follows `words` in the header, if they are there."""
+    return head.split(words, 1)[1].strip() if words in head else None
+
+
+def _put(ad: Ad, name: str, value: object) -> None:
+    if value not in (None, ""):
+        ad[name] = value
+
+
+def _reason(lines: list[str]) -> str:
+    """Return a reason's lines as one text; HTCondor indents each."""
+    return "\n".join(line.strip() for line in lines).strip()
+
+
+def _codes(ad: Ad, line: str, code: str, subcode: str) -> bool:
+    match = _CODES.match(line)
+    if match:
+        ad[code], ad[subcode] = int(match[1]), int(match[2])
+    return bool(match)
+
+
+def _submit(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    _put(ad, "SubmitHost", _after(head, "host: "))
+    notes = []
+    for line in lines:
+        line = line.strip()
+        if line.startswith("WARNING: "):
+            _put(ad, "Warnings", line.removeprefix("WARNING: "))
+        elif line:
+            notes.append(line)
+        if line.startswith("DAG Node: "):
+            ad["DAGNodeName"] = line.removeprefix("DAG Node: ")
+    # The schedd writes log notes (DAGMan's node name among them) before user notes.
+    for name, note in zip(("LogNotes", "UserNotes"), notes, strict=False):
+        ad[name] = note
+    return ad
+
+
+def _execute(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    _put(ad, "ExecuteHost", _after(head, "host: "))
+    properties: Ad = {}
+    for line in lines:
+        if line.strip().startswith("SlotName: "):
+            ad["SlotName"] = line.split("SlotName: ", 1)[1].strip()
+        elif match := _ASSIGNMENT.match(line):
+            properties[match[1]] = classad_value(match[2])
+    _put(ad, "ExecuteProps", properties or None)
+    return ad
+
+
+def _executable_error(head: str, lines: list[str]) -> Ad:
+    match = re.match(r"\((-?\d+)\) (.*)", head)
+    return {"ExecuteErrorType": int(match[1]), "Reason": match[2]} if match else {}
+
+
+def _usages(lines: list[str]) -> Ad:
+    """Read the lines that many events share: CPU times, bytes, sizes, the resource table."""
+    ad: Ad = {}
+    columns: list[tuple[str, int]] = []
+    for line in lines:
+        if match := _NUMBER_LINE.match(line):
+            name = _NUMBER_NAMES.get(match[2])
+            if name is not None:
+                ad[name] = float(match[1]) if name.endswith("Bytes") else int(float(match[1]))
+        elif match := _USAGE_LINE.match(line):
+            if match[2] in _USAGE_NAMES:
+                ad[_USAGE_NAMES[match[2]]] = match[1]
+        elif "Resources :" in line:
+            columns = _column_ends(line)
+        elif columns and (match := _RESOURCE.match(line)):
+            _resource(ad, match[1], line, columns)
+    return ad
+
+
+def _column_ends(line: str) -> list[tuple[str, int]]:
+    """Return the table's columns after the colon with where their cells end."""
+    begin = line.index(":") + 1
+    return [(m[0], begin + m.end()) for m in re.finditer(r"\S+", line[begin:])]
+
+
+def _resource(ad: Ad, name: str, line: str, columns: list[tuple[str, int]]) -> None:
+    """Read one row of the resource table into `XUsage`, `RequestX`, `X` and `AssignedX`.
+
+    Cells are aligned to the right under their titles and may be blank; a number that is
+    too wide for its cell pushes the others to the right, so the nearest title counts.
+    """
+    patterns = {"Usage": "{}Usage", "Request": "Request{}", "Allocated": "{}", "Assigned": ""}
+    begin = line.index(":") + 1
+    cells = [(m[0], begin + m.end()) for m in re.finditer(r"\"[^\"]*\"|\S+", line[begin:])]
+    if len(cells) == len(columns):
+        placed = [(title, cell) for (title, _), (cell, _) in zip(columns, cells, strict=True)]
+    else:
+        placed = [(min(columns, key=lambda c: abs(c[1] - end))[0], cell) for cell, end in cells]
+    for title, cell in placed:
+        if title == "Assigned":
+            ad[f"Assigned{name}"] = classad_value(cell)
+        elif title in patterns:
+            ad[patterns[title].format(name)] = classad_value(cell)
+
+
+def _termination(ad: Ad, lines: list[str]) -> None:
+    for line in lines:
+        if match := _TERMINATION.search(line):
+            ad["TerminatedNormally"] = match[2] is not None
+            if match[2] is not None:
+                ad["ReturnValue"] = int(match[2])
+            else:
+                ad["TerminatedBySignal"] = int(match[3])
+        elif "Corefile in: " in line:
+            ad["CoreFile"] = line.split("Corefile in: ", 1)[1].strip()
+
+
+def _terminated(head: str, lines: list[str]) -> Ad:
+    ad = _usages(lines)
+    _termination(ad, lines[:2])
+    return ad
+
+
+def _node_terminated(head: str, lines: list[str]) -> Ad:
+    ad = _terminated(head, lines)
+    if match := re.match(r"Node (-?\d+) terminated", head):
+        ad["Node"] = int(match[1])
+    return ad
+
+
+def _node_execute(head: str, lines: list[str]) -> Ad:
+    ad = _execute(head, lines)
+    if match := re.match(r"Node (-?\d+) executing", head):
+        ad["Node"] = int(match[1])
+    return ad
+
+
+def _evicted(head: str, lines: list[str]) -> Ad:
+    ad = _usages(lines)
+    if match := re.search(r"Code (-?\d+) Subcode (-?\d+)", head):
+        ad["ReasonCode"], ad["ReasonSubCode"] = int(match[1]), int(match[2])
+    status = lines[0].strip() if lines else ""
+    ad["Checkpointed"] = status.startswith("(1)") and "checkpointed" in status
+    ad["TerminatedAndRequeued"] = any("terminated and requeued" in line for line in lines)
+    ad["TerminatedNormally"] = False
+    if ad["TerminatedAndRequeued"]:
+        _termination(ad, lines)
+    for line in lines:
+        if line.strip().startswith("Reason: "):
+            ad["Reason"] = line.split("Reason: ", 1)[1].strip()
+        elif not _codes(ad, line, "ReasonCode", "ReasonSubCode"):
+            continue
+    if "Reason" not in ad and ad["TerminatedAndRequeued"] and lines:
+        last = lines[-1].strip()
+        if not _NUMBER_LINE.match(lines[-1]) and ":" not in last:
+            _put(ad, "Reason", last)
+    return ad
+
+
+def _image_size(head: str, lines: list[str]) -> Ad:
+    ad = _usages(lines)
+    size = _after(head, "updated: ")
+    if size and size.lstrip("-").isdigit():
+        ad["Size"] = int(size)
+    return ad
+
+
+def _shadow_exception(head: str, lines: list[str]) -> Ad:
+    ad = _usages(lines)
+    if lines and not _NUMBER_LINE.match(lines[0]):
+        _put(ad, "Message", lines[0].strip())
+    return ad
+
+
+def _generic(head: str, lines: list[str]) -> Ad:
+    return {"Info": head} if head else {}
+
+
+def _with_reason(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    _put(ad, "Reason", _reason(lines))
+    return ad
+
+
+def _suspended(head: str, lines: list[str]) -> Ad:
+    match = re.search(r"actually suspended: (-?\d+)", "\n".join(lines))
+    return {"NumberOfPIDs": int(match[1])} if match else {}
+
+
+def _held(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    body = [line for line in lines if not _codes(ad, line, "HoldReasonCode", "HoldReasonSubCode")]
+    reason = _reason(body)
+    # HTCondor writes this sentence where it has no reason, and reads it back as none.
+    _put(ad, "HoldReason", "" if reason == "Reason unspecified" else reason)
+    return ad
+
+
+def _post_script(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    _termination(ad, lines)
+    for line in lines:
+        if line.strip().startswith("DAG Node: "):
+            ad["DAGNodeName"] = line.split("DAG Node: ", 1)[1].strip()
+    return ad
+
+
+def _remote_error(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    match = re.match(r"(Error|Warning) from (\S+) on (.*?):?\s*$", head)
+    if match:
+        ad["Daemon"], ad["ExecuteHost"] = match[2], match[3]
+        if match[1] == "Warning":
+            ad["CriticalError"] = False
+    body = [line for line in lines if not _codes(ad, line, "HoldReasonCode", "HoldReasonSubCode")]
+    _put(ad, "ErrorMsg", _reason(body))
+    return ad
+
+
+def _disconnected(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {"EventDescription": head.strip()}
+    reasons = []
+    for line in lines:
+        text = line.strip()
+        if match := re.match(r"(?:Trying to|Can not) reconnect to (\S+)(?: (<.*>))?", text):
+            ad["StartdName"] = match[1].rstrip(",")
+            _put(ad, "StartdAddr", match[2])
+        elif text.startswith("Can not reconnect"):
+            ad["NoReconnectReason"] = text
+        elif text:
+            reasons.append(text)
+    _put(ad, "DisconnectReason", "\n".join(reasons))
+    return ad
+
+
+def _reconnected(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {"EventDescription": "Job reconnected"}
+    _put(ad, "StartdName", _after(head, "reconnected to "))
+    for line in lines:
+        text = line.strip()
+        for words, name in (("startd address: ", "StartdAddr"), ("starter address: ", "StarterAddr")):
+            if text.startswith(words):
+                ad[name] = text.removeprefix(words)
+    return ad
+
+
+def _reconnect_failed(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {"EventDescription": "Job reconnect impossible: rescheduling job"}
+    for line in lines:
+        text = line.strip()
+        if match := re.match(r"Can not reconnect to (\S+), rescheduling", text):
+            ad["StartdName"] = match[1]
+        elif text and "Reason" not in ad:
+            ad["Reason"] = text
+    return ad
+
+
+def _labelled(**names: str) -> Callable[[str, list[str]], Ad]:
+    """Return a parser for bodies of `Label: value` lines."""
+    wanted = {label.replace("_", "-"): name for label, name in names.items()}
+
+    def parse(head: str, lines: list[str]) -> Ad:
+        ad: Ad = {}
+        for line in lines:
+            label, colon, value = line.strip().partition(": ")
+            if colon and label in wanted:
+                _put(ad, wanted[label], value.strip())
+        return ad
+
+    return parse
+
+
+def _job_ad(head: str, lines: list[str]) -> Ad:
+    pairs = (match for match in map(_ASSIGNMENT.match, lines) if match)
+    return _without_header({match[1]: classad_value(match[2]) for match in pairs})
+
+
+def _attribute_update(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    changed = re.match(r"Changing job attribute (\S+) from (.*) to (.*)$", head)
+    if changed:
+        ad["Attribute"], ad["PriorValue"], ad["Value"] = changed.groups()
+    elif match := re.match(r"Setting job attribute (\S+) to (.*)$", head):
+        ad["Attribute"], ad["Value"] = match.groups()
+    return ad
+
+
+def _cluster_submit(head: str, lines: list[str]) -> Ad:
+    return _submit(head, lines)
+
+
+def _cluster_remove(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    text = "\n".join(line.strip() for line in lines)
+    if match := re.search(r"Materialized (\d+) jobs from (\d+) items", text):
+        ad["NextProcId"], ad["NextRow"] = int(match[1]), int(match[2])
+    _put(ad, "Notes", text)
+    return ad
+
+
+def _factory(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    words = []
+    for line in lines:
+        text = line.strip()
+        if match := re.match(r"(PauseCode|HoldCode) (-?\d+)$", text):
+            ad[match[1]] = int(match[2])
+        elif text:
+            words.append(text)
+    _put(ad, "Reason", "\n".join(words))
+    return ad
+
+
+def _transfer(head: str, lines: list[str]) -> Ad:
+    ad: Ad = {}
+    if head.strip() in TRANSFER_TYPES:
+        ad["Type"] = TRANSFER_TYPES[head.strip()]
+    for line in lines:
+        if match := re.match(r"\s*Transferring (?:to|from) host: (.*)$", line):
+            ad["Host"] = match[1].strip()
+        elif match := re.match(r"\s*Seconds spent in queue: (\d+)", line):
+            ad["QueueingDelay"] = int(match[1])
+    return ad
+
+
+_PARSERS: dict[int, Callable[[str, list[str]], Ad]] = {
+    0: _submit,
+    1: _execute,
+    2: _executable_error,
+    3: lambda head, lines: _usages(lines),
+    4: _evicted,
+    5: _terminated,
+    6: _image_size,
+    7: _shadow_exception,
+    8: _generic,
+    9: _with_reason,
+    10: _suspended,
+    12: _held,
+    13: _with_reason,
+    14: _node_execute,
+    15: _node_terminated,
+    16: _post_script,
+    17: _labelled(RM_Contact="RMContact", JM_Contact="JMContact", Can_Restart_JM="RestartableJM"),
+    18: _labelled(Reason="Reason"),
+    19: _labelled(RM_Contact="RMContact"),
+    20: _labelled(RM_Contact="RMContact"),
+    21: _remote_error,
+    22: _disconnected,
+    23: _reconnected,
+    24: _reconnect_failed,
+    25: _labelled(GridResource="GridResource"),
+    26: _labelled(GridResource="GridResource"),
+    27: _labelled(GridResource="GridResource", GridJobId="GridJobId"),
+    28: _job_ad,
+    33: _attribute_update,
+    34: _with_reason,
+    35: _cluster_submit,
+    36: _cluster_remove,
+    37: _factory,
+    38: _factory,
+    40: _transfer,
+    46: _with_reason,
+}

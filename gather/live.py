@@ -1,0 +1,236 @@
+"""Ask a running pool: the held jobs, how earlier runs of a job went, where the log is.
+
+One question is one query with a projection: the schedd serves everybody, and it is
+asked for what is needed and no more. htcondor2 is imported when first needed, since most
+of the project works without a pool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.events import JobId
+
+HELD = 5  # JobStatus
+
+# What HTCondor knows of a hold, and what experts look at when they judge one.
+HOLD_ATTRIBUTES = (
+    "ClusterId", "ProcId", "GlobalJobId", "Owner", "User", "JobStatus", "LastJobStatus",
+    "JobUniverse", "Cmd", "Arguments", "Args", "Iwd", "Out", "Err", "In", "UserLog",
+    "JobBatchName", "DAGManJobId", "DAGNodeName", "QDate", "EnteredCurrentStatus",
+    "HoldReason", "HoldReasonCode", "HoldReasonSubCode", "LastHoldReason",
+    "LastHoldReasonCode", "LastHoldReasonSubCode", "ReleaseReason", "NumHolds",
+    "NumHoldsByReason", "NumSystemHolds", "VacateReason", "VacateReasonCode",
+    "VacateReasonSubCode", "NumVacates", "NumVacatesByReason", "NumVacatesPreExecution",
+    "NumJobStarts", "NumShadowStarts", "NumShadowExceptions", "NumJobMatches",
+    "NumJobReconnects", "NumJobCompletions", "JobCurrentStartDate", "JobStartDate",
+    "JobCurrentStartExecutingDate", "JobCurrentStartTransferInputDate", "LastRemoteHost",
+    "RemoteHost", "LastMatchTime", "RemoteWallClockTime", "CumulativeRemoteSysCpu",
+    "CumulativeRemoteUserCpu", "CommittedTime", "ExitBySignal", "ExitCode", "ExitSignal",
+    "ImageSize", "MemoryUsage", "ResidentSetSize", "RequestMemory", "MemoryProvisioned",
+    "DiskUsage", "RequestDisk", "DiskProvisioned", "RequestCpus", "CpusUsage",
+    "CpusProvisioned", "RequestGPUs", "ScratchDirFileCount", "TransferInput",
+    "TransferInputSizeMB", "TransferOutput", "ShouldTransferFiles", "WhenToTransferOutput",
+    "TransferInputStats", "TransferOutputStats", "PeriodicHold", "PeriodicRelease",
+    "PeriodicRemove", "OnExitHold", "OnExitRemove", "JobMaxRetries", "MaxRetries",
+    "AllowedExecuteDuration", "AllowedJobDuration", "CheckpointExitCode",
+    "SuccessCheckpointExitCode", "StageInFinish", "SubmitVersion", "CondorVersion",
+    "ActivationDuration", "ActivationExecutionDuration", "ActivationSetupDuration",
+    "ActivationTeardownDuration", "MachineAttrMachine0", "MachineAttrName0",
+)  # fmt: skip
+
+# What one run of a job left behind.
+EPOCH_ATTRIBUTES = (
+    "ClusterId", "ProcId", "RunInstanceId", "EpochWriteDate", "NumShadowStarts",
+    "ShadowBday", "JobCurrentStartDate", "JobCurrentStartExecutingDate",
+    "RemoteHost", "LastRemoteHost", "RemoteWallClockTime", "ExitBySignal", "ExitCode",
+    "ExitSignal", "HoldReason", "HoldReasonCode", "HoldReasonSubCode", "VacateReason",
+    "VacateReasonCode", "VacateReasonSubCode", "JobStatus", "ImageSize", "MemoryUsage",
+    "ResidentSetSize", "RequestMemory", "MemoryProvisioned", "DiskUsage", "RequestDisk",
+    "DiskProvisioned", "RequestCpus", "CpusUsage", "RemoteUserCpu", "RemoteSysCpu",
+    "NumHolds", "ActivationDuration", "ActivationExecutionDuration",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """A job as the schedd has it now."""
+
+    job: JobId
+    ad: Mapping[str, Any]  # ClassAd spelling kept; expressions evaluated where they can be
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogSetting:
+    """Where this machine's HTCondor writes its global event log."""
+
+    path: str
+    access_point: str
+
+
+class AccessPoint:
+    """One schedd, and the questions to it."""
+
+    def __init__(self, schedd: Any, name: str) -> None:
+        self._schedd = schedd
+        self.name = name
+
+    @classmethod
+    def find(cls, name: str | None = None, pool: str | None = None) -> AccessPoint:
+        """Find the schedd on this machine, or the one called `name` in `pool`."""
+        import htcondor2
+
+        try:
+            if name is None and pool is None:
+                # The address file answers without troubling the collector.
+                schedd = htcondor2.Schedd()
+                return cls(schedd, local_access_point())
+            collector = htcondor2.Collector(pool)
+            location = collector.locate(htcondor2.DaemonType.Schedd, name)
+            return cls(htcondor2.Schedd(location), str(location.get("Name", name)))
+        except (htcondor2.HTCondorException, RuntimeError, ValueError, OSError) as error:
+            raise _unreachable(error, name, pool) from error
+
+    def held_jobs(
+        self,
+        jobs: Iterable[tuple[int, int | None]] = (),
+        *,
+        constraint: str | None = None,
+        mine: bool = False,
+    ) -> list[LiveJob]:
+        """Return held jobs in the order of their ids, with one query.
+
+        `jobs` are clusters, or clusters with a proc; none means all. `mine` leaves it to
+        the schedd who the caller is.
+        """
+        wanted = [f"JobStatus == {HELD}"]
+        if named := _any_of(jobs):
+            wanted.append(named)
+        if constraint:
+            wanted.append(f"({constraint})")
+        return self._query(" && ".join(wanted), mine)
+
+    def jobs(self, jobs: Iterable[tuple[int, int | None]]) -> list[LiveJob]:
+        """Return the named jobs, held or not, so that "no such job" can be told apart."""
+        named = _any_of(jobs)
+        return self._query(named, mine=False) if named else []
+
+    def epochs(self, cluster: int, proc: int, *, limit: int = 100) -> list[Mapping[str, Any]]:
+        """Return what earlier runs of a job left, oldest first.
+
+        Empty when the schedd keeps no epoch history, or it no longer reaches back.
+        """
+        import htcondor2
+
+        constraint = f"ClusterId == {cluster} && ProcId == {proc}"
+        try:
+            found = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
+            ads = [plain(ad) for ad in found]
+        except (htcondor2.HTCondorException, RuntimeError) as error:
+            if "not" in str(error) and "HISTORY" in str(error).upper():
+                return []  # JOB_EPOCH_HISTORY is switched off there
+            raise _unreachable(error, self.name, None) from error
+        return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
+
+    def _query(self, constraint: str, mine: bool) -> list[LiveJob]:
+        import htcondor2
+
+        options = htcondor2.QueryOpts.DefaultMyJobsOnly if mine else htcondor2.QueryOpts.Default
+        try:
+            ads = self._schedd.query(constraint, list(HOLD_ATTRIBUTES), opts=options)
+        except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
+            if "constraint" in str(error).lower():
+                raise AdviceError(f"{constraint}: HTCondor cannot read this constraint") from error
+            raise _unreachable(error, self.name, None) from error
+        found = []
+        for ad in map(plain, ads):
+            job = JobId(self.name, int(ad["ClusterId"]), int(ad["ProcId"]))
+            found.append(LiveJob(job, ad))
+        return sorted(found, key=lambda live: live.job)
+
+
+def local_access_point() -> str:
+    """Name this machine's access point as its schedd does."""
+    import htcondor2
+
+    host = htcondor2.param.get("FULL_HOSTNAME") or os.uname().nodename
+    name = htcondor2.param.get("SCHEDD_NAME")
+    if not name:
+        return str(host)
+    return str(name) if "@" in str(name) else f"{name}@{host}"
+
+
+def find_event_log() -> EventLogSetting:
+    """Find the global event log in HTCondor's configuration on this machine."""
+    import htcondor2
+
+    path = htcondor2.param.get("EVENT_LOG")
+    if not path:
+        where = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
+        raise AdviceError(
+            f"HTCondor's configuration ({where}) sets no EVENT_LOG, so there is no log of all "
+            f"jobs; name the logs to gather, or set EVENT_LOG (see docs/administrator.md)"
+        )
+    return EventLogSetting(str(path), local_access_point())
+
+
+def plain(ad: Any) -> dict[str, Any]:
+    """Turn a ClassAd into plain Python values; what is undefined is left out."""
+    import classad2
+
+    values: dict[str, Any] = {}
+    for name in ad:
+        value = ad[name]
+        if isinstance(value, classad2.ExprTree):
+            try:
+                evaluated = value.eval(ad)
+            except Exception:  # whatever it is, the expression's own text says more
+                evaluated = classad2.Value.Undefined
+            unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
+            value = str(value) if unknown else evaluated
+        if isinstance(value, classad2.Value):
+            continue
+        if isinstance(value, classad2.ClassAd):
+            value = plain(value)
+        elif isinstance(value, list):
+            value = [plain(one) if isinstance(one, classad2.ClassAd) else one for one in value]
+        values[name] = value
+    return values
+
+
+def _any_of(jobs: Iterable[tuple[int, int | None]]) -> str:
+    """Write a constraint that names jobs and whole clusters."""
+    terms = []
+    clusters: dict[int, set[int] | None] = {}
+    for cluster, proc in jobs:
+        known = clusters.setdefault(cluster, set())
+        if proc is None or known is None:
+            clusters[cluster] = None
+        else:
+            known.add(proc)
+    for cluster, procs in clusters.items():
+        if procs is None:
+            terms.append(f"ClusterId == {cluster}")
+        elif len(procs) == 1:
+            terms.append(f"(ClusterId == {cluster} && ProcId == {min(procs)})")
+        else:
+            # One term per cluster keeps the constraint short when many procs are named.
+            listed = ",".join(str(proc) for proc in sorted(procs))
+            terms.append(f"(ClusterId == {cluster} && member(ProcId, {{{listed}}}))")
+    return f"({' || '.join(terms)})" if terms else ""
+
+
+def _unreachable(error: Exception, name: str | None, pool: str | None) -> Unreachable:
+    """Say which pool did not answer, and what to try."""
+    who = name or "this machine's schedd"
+    where = f" in pool {pool}" if pool else ""
+    config = os.environ.get("CONDOR_CONFIG")
+    hint = f"CONDOR_CONFIG is {config}" if config else "CONDOR_CONFIG is not set"
+    return Unreachable(
+        f"{who}{where}: no answer from HTCondor ({error}); {hint}. Is the pool running? "
+        f"Event logs can be read without it: --log FILE"
+    )

@@ -1,0 +1,532 @@
+"""Read job event logs: blocks of bytes in, columns of events out.
+
+HTCondor writes an event as text (a header line, a body, a line `...`), as JSON or as XML,
+and one file may hold all three. All are framed by lines that begin in the first column, so
+a block is cut at its newlines once, and everything else works on whole columns of line
+starts. Python looks at a single event only where it is JSON or XML, or when asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.bodies import parse_body, parse_json, parse_xml
+from condor_advice.gather.clock import Clock
+from condor_advice.gather.events import JobEvent, JobEventType, JobId
+from condor_advice.gather.words import Int64s, digits, pad, pair, word, words_of
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+TEXT, JSON, XML = 0, 1, 2
+# Oddities are counted in full, but only so many per block are kept with their place: a
+# binary file that happens to hold an event would otherwise fill the store with them.
+MAX_ODDITIES = 50
+EXCERPT_BYTES = 60
+# Dates without a year that step back by more than this have passed New Year.
+DISORDER_DAYS = 2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
+_PROC_SUBPROC = re.compile(rb"(-?\d{1,10})\.-?\d{1,10}\)")
+_YEARLESS_HEADER = re.compile(rb"^\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ", re.MULTILINE)
+_ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
+_LOW_DIGIT = np.uint64(15)
+# `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
+_DATE_MASK, _DATE_SHAPE = word(b"\xf0\xf0\0\xf0\xf0\0\xf0\xf0"), word(b"00\x0000\x0000")
+_TIME_MASK, _TIME_SHAPE = word(b"\xff\xf0\xf0\xff\xf0\xf0"), word(b":00:00")
+_OPENING_MASK, _OPENING_SHAPE = word(b"\xf0\xf0\xf0\xff\xff"), word(b"000 (")
+_PROC_MASK, _PROC_SHAPE = word(b"\xf0\xf0\xf0\xff\xf0\xf0\xf0\xff"), word(b"000.000)")
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """Something in a log that is not as HTCondor writes it, and where it is."""
+
+    offset: int  # byte offset in the file
+    kind: str
+    excerpt: str
+
+
+@dataclass(slots=True)
+class ReaderState:
+    """What one block of a log must know of the blocks before it."""
+
+    year: int | None = None  # of the last date without a year, or of the first to come
+    day_of_year: int | None = None  # of that date
+    last_utc: int | None = None  # second of the last event; orders the repeated hour
+
+    def to_json(self) -> str:
+        """Serialise for the store's cursor."""
+        return json.dumps([self.year, self.day_of_year, self.last_utc])
+
+    @classmethod
+    def from_json(cls, text: str) -> ReaderState:
+        """Read back what `to_json` wrote."""
+        return cls(*json.loads(text))
+
+
+@dataclass(slots=True)
+class EventColumns:
+    """The events of one block, in log order: one column per thing that each event has.
+
+    `data` is what the block consumed, byte for byte. `start` and `end` are the extents of
+    each event in it, without its closing line; `head` is where the words behind the time
+    stamp begin.
+    """
+
+    data: bytes
+    base: int  # where data begins in its file
+    type: npt.NDArray[np.int16]
+    cluster: npt.NDArray[np.int32]
+    proc: npt.NDArray[np.int32]
+    time_us: Int64s  # microseconds since 1970, UTC
+    form: Bytes  # TEXT, JSON or XML
+    start: Int64s
+    head: Int64s
+    end: Int64s
+    oddities: list[Oddity] = field(default_factory=list)
+    oddity_counts: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+    def text(self, row: int) -> str:
+        """Return one event's own words, without its closing line."""
+        return self.data[int(self.start[row]) : int(self.end[row])].decode("utf-8", "replace")
+
+    def time(self, row: int) -> datetime:
+        """Return one event's time, in UTC."""
+        return _EPOCH + timedelta(microseconds=int(self.time_us[row]))
+
+    def ad(self, row: int) -> dict[str, Any]:
+        """Return one event's attributes under HTCondor's names for them."""
+        form, text = int(self.form[row]), self.text(row)
+        if form == TEXT:
+            # Everything in front of `head` is ASCII, so bytes and characters agree.
+            return parse_body(int(self.type[row]), text[int(self.head[row] - self.start[row]) :])
+        return (parse_json if form == JSON else parse_xml)(text)
+
+    def event(self, row: int, access_point: str = "") -> JobEvent:
+        """Return one event by itself."""
+        job = JobId(access_point, int(self.cluster[row]), int(self.proc[row]))
+        kind = JobEventType(int(self.type[row]))
+        return JobEvent(job, kind, self.time(row), self.ad(row), self.text(row))
+
+    def events(self, access_point: str = "") -> Iterator[JobEvent]:
+        """Yield the events one by one, in log order."""
+        return (self.event(row, access_point) for row in range(len(self)))
+
+    def counts_by_type(self) -> dict[int, int]:
+        """Return how many events of each number there are."""
+        kinds, counts = np.unique(self.type, return_counts=True)
+        return dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+
+
+def read_block(
+    data: bytes, state: ReaderState, *, base: int, clock: Clock, final: bool = False
+) -> tuple[EventColumns, int]:
+    """Decode the whole events in `data`, which begins at byte `base` of its file.
+
+    Returns them with the number of bytes consumed: up to where an unfinished event or
+    line begins, which is left for the next call, when the log has grown. With `final`
+    nothing will follow: an unfinished event is an oddity, and all is consumed. `state`
+    is brought up to the end of what was consumed.
+    """
+    return _Block(data, state, base, clock, final).read()
+
+
+def first_year(fd: int, size: int, modified: datetime) -> int:
+    """Return the year of the first date in a file whose dates have none.
+
+    The last event is the youngest and cannot lie after the file's modification; each
+    fall of the dates before it is a New Year. Looking at a date every 64 KB finds them.
+    """
+    dates: list[tuple[int, int]] = []
+    step = 1 << 16
+    for offset in range(0, max(size, 1), step):
+        found = _YEARLESS_HEADER.findall(os.pread(fd, step, offset))
+        # Within a piece the dates nearly always agree; its ends tell of a turn inside.
+        dates += [(int(month), int(day)) for month, day in (*found[:1], *found[-1:])]
+    if not dates:
+        return modified.year
+    # A day's grace: the writer's zone may be ahead of ours.
+    latest = modified + timedelta(days=1)
+    year = latest.year - (dates[-1] > (latest.month, latest.day))
+    valid = [date for date in dates if 1 <= date[0] <= 12]
+    of_year = np.array([_DAYS_BEFORE_MONTH[month] + day for month, day in valid])
+    return int(year - _new_years(np.diff(of_year)).sum())
+
+
+class _Headers(NamedTuple):
+    """The lines that open an event, column by column, in log order."""
+
+    line: Int64s  # index of the line
+    type: Int64s
+    cluster: Int64s
+    proc: Int64s
+    time_us: Int64s
+    head: Int64s
+    form: Int64s
+
+
+class _Block:
+    """One call of `read_block`; its steps share the block's lines."""
+
+    def __init__(
+        self, data: bytes, state: ReaderState, base: int, clock: Clock, final: bool
+    ) -> None:
+        self.data, self.state, self.base = data, state, base
+        self.clock, self.final = clock, final
+        self.padded = pad(data)
+        self.bytes = np.frombuffer(self.padded, np.uint8)
+        self.words = words_of(self.padded)
+        self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
+        self.years: tuple[Int64s, Int64s, Int64s] | None = None
+
+    def read(self) -> tuple[EventColumns, int]:
+        """Find the lines that open and close events, and pair them."""
+        self.starts = self._line_starts()
+        first = self.bytes[self.starts]
+        headers = self._text_headers(np.flatnonzero((first >= 48) & (first <= 57)))
+        dots = self._closing_dots(np.flatnonzero(first == 46))
+        ends = self._ends(headers.line, dots)
+        openers = np.flatnonzero((first == 123) | (first == 60))  # { and <
+        if len(openers):
+            headers, ends = self._with_objects(headers, ends, openers)
+        return self._assemble(headers, ends, dots)
+
+    def _line_starts(self) -> Int64s:
+        """Return where lines start; a run of NULs, as a crash leaves it, ends a line too."""
+        view = self.bytes[: len(self.data)]
+        breaks = view == 10
+        nul = self.data.find(0)
+        if nul >= 0:
+            self.notes.append((nul, "nul"))
+            breaks |= view == 0
+        found = np.flatnonzero(breaks)
+        starts = np.empty(len(found) + 1, dtype=np.int64)
+        starts[0] = 0
+        np.add(found, 1, out=starts[1:])
+        if self.base == 0 and self.data.startswith(b"\xef\xbb\xbf"):
+            self.notes.append((0, "bom"))
+            starts[0] = 3
+        return starts
+
+    def _text_headers(self, lines: Int64s) -> _Headers:
+        """Decode `NNN (cluster.proc.subproc) date time words`; other lines drop out."""
+        byte, words = self.bytes, self.words
+        at = self.starts[lines]
+        opening = words[at]
+        shaped = (opening & _OPENING_MASK) == _OPENING_SHAPE
+        if not shaped.all():
+            lines, at, opening = lines[shaped], at[shaped], opening[shaped]
+        kind = (opening & _LOW_DIGIT).view(np.int64) * 100 + pair(opening, 1)
+        at = at + 5
+        minus = byte[at] == 45  # HTCondor writes -01 where there is no job
+        at += minus
+        cluster, count = digits(words, at)
+        at += count
+        good = (count > 0) & (byte[at] == 46)
+        proc, at, fits = self._procs(at + 1)
+        time_us, at = self._times(at + 1, good & fits)
+        good = time_us != _NO_TIME
+        at += byte[at] == 32  # a header may also end right behind its time
+        cluster[minus] *= -1
+        headers = _Headers(lines, kind, cluster, proc, time_us, at, np.zeros_like(lines))
+        return headers if good.all() else _Headers(*(column[good] for column in headers))
+
+    def _procs(self, at: Int64s) -> tuple[Int64s, Int64s, Bools]:
+        """Read `proc.subproc)`: the proc, where the blank behind it is, and whether it fits."""
+        loaded = self.words[at]
+        # Nearly always three digits each, which make just one word.
+        fits = (loaded & _PROC_MASK) == _PROC_SHAPE
+        proc = (loaded & _LOW_DIGIT).view(np.int64) * 100 + pair(loaded, 1)
+        at = at + 8
+        for row in np.flatnonzero(~fits):
+            match = _PROC_SUBPROC.match(self.padded, int(at[row]) - 8)
+            if match:
+                fits[row], proc[row], at[row] = True, int(match[1]), match.end()
+        return proc, at, fits & (self.bytes[at] == 32)
+
+    def _times(self, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
+        """Read the time stamps: UTC microseconds (or _NO_TIME), and where each one ends.
+
+        `2026-11-16 02:01:34`, or `11/16 02:01:34` without a year; either may go on with a
+        fraction of a second, and then with `Z` for UTC.
+        """
+        byte, words = self.bytes, self.words
+        iso = byte[at + 4] == 45
+        rest = at + iso * np.int64(5)  # from the month on, both forms are alike
+        date, time = words[rest], words[rest + 8]
+        good = good & ((date & _DATE_MASK) == _DATE_SHAPE) & ((time & _TIME_MASK) == _TIME_SHAPE)
+        good &= byte[rest + 2] == np.where(iso, 45, 47)
+        blank = byte[rest + 5]
+        good &= (blank == 32) | (blank == 84)
+        month, day, hour = pair(date, 0), pair(date, 3), pair(date, 6)
+        minute, second = pair(time, 1), pair(time, 4)
+        good &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+        good &= (hour <= 23) & (minute <= 59) & (second <= 60)
+        year = words[at]
+        year = pair(year, 0) * 100 + pair(year, 2)
+        if not iso.all():
+            self._fill_years(year, month, day, ~iso & good)
+        seconds = _days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second
+        end = rest + 14
+        micros, utc = np.zeros_like(at), byte[end] == 90
+        fraction = np.flatnonzero(byte[end] == 46)
+        if len(fraction):
+            value, count = digits(words, end[fraction] + 1)
+            micros[fraction] = value * 1_000_000 // 10**count
+            end[fraction] += 1 + count
+            utc = byte[end] == 90
+        end += utc
+        behind = byte[end]
+        good &= (behind == 32) | (behind == 10) | (behind == 13) | (behind == 0)
+        local = good & ~utc
+        if local.any():
+            seconds[local] = self.clock.to_utc(seconds[local], self.state.last_utc)
+        return np.where(good, seconds * 1_000_000 + micros, _NO_TIME), end
+
+    def _fill_years(self, year: Int64s, month: Int64s, day: Int64s, yearless: Bools) -> None:
+        """Give dates without a year theirs: where they fall back, it is a year later."""
+        rows = np.flatnonzero(yearless)
+        if not len(rows):
+            return
+        of_year = _DAYS_BEFORE_MONTH[month[rows]] + day[rows]
+        before = of_year[0] if self.state.day_of_year is None else self.state.day_of_year
+        first = self.state.year or datetime.now(UTC).year
+        year[rows] = first + np.cumsum(_new_years(np.diff(of_year, prepend=before)))
+        self.years = rows, year[rows], of_year
+
+    def _closing_dots(self, lines: Int64s) -> Int64s:
+        """Keep the lines that are `...` and nothing else."""
+        loaded = self.words[self.starts[lines]]
+        behind = (loaded >> np.uint64(24)) & np.uint64(255)
+        alone = (behind == 10) | (behind == 13) | (behind == 0)
+        return lines[((loaded & word(b"\xff\xff\xff")) == word(b"...")) & alone]
+
+    def _ends(self, lines: Int64s, closers: Int64s) -> Int64s:
+        """Return for each opening line the line that ends its event.
+
+        That is the next closing line, or the next opening one where the closing line is
+        missing; past the last line where neither has come yet.
+        """
+        never = len(self.starts)
+        index = np.searchsorted(closers, lines)
+        closing = np.append(closers, never)[index]
+        return np.minimum(closing, np.append(lines[1:], never))
+
+    def _with_objects(
+        self, headers: _Headers, ends: Int64s, lines: Int64s
+    ) -> tuple[_Headers, Int64s]:
+        """Add the events that are JSON (`{` to `}`) or XML (`<c>` to `</c>`)."""
+        rows: list[tuple[int, ...]] = []
+        locals_: list[bool] = []
+        never = len(self.starts)
+        done = -1
+        for line in lines.tolist():
+            index = int(np.searchsorted(headers.line, line)) - 1
+            inside = index >= 0 and line < ends[index] and ends[index] < never
+            if line <= done or inside:
+                continue  # a line of an event that is open already
+            opening = self._line(line)
+            if opening not in _OBJECTS:
+                continue
+            form, closing, parse = _OBJECTS[opening]
+            end = self._find_line(line + 1, closing)
+            if end == never and not self.final:
+                rows.append((line, -1, 0, 0, 0, 0, form, never))
+                locals_.append(False)
+                break
+            done = end
+            text = self.padded[self.starts[line] : self._line_end(min(end, never - 1))]
+            try:
+                ad = parse(text.decode("utf-8", "replace"), whole=True)
+                kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
+                cluster, proc = int(ad.get("Cluster", -1)), int(ad.get("Proc", -1))
+            except (ValueError, KeyError, TypeError):
+                time = None
+            if time is None:
+                self.notes.append((int(self.starts[line]), "malformed"))
+                continue
+            seconds, micros = _iso_seconds(time)
+            rows.append((line, kind, cluster, proc, seconds * 1_000_000 + micros, 0, form, end))
+            locals_.append(not time[8])
+        if not rows:
+            return headers, ends
+        added = np.array(rows, dtype=np.int64)
+        times, local = added[:, 4], np.array(locals_)
+        utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
+        times[local] = utc * 1_000_000 + times[local] % 1_000_000
+        added[:, 5] = self.starts[added[:, 0]]
+        columns = [np.append(a, b) for a, b in zip((*headers, ends), added.T, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        *merged, ends = (column[order] for column in columns)
+        return _Headers(*merged), ends
+
+    def _assemble(
+        self, headers: _Headers, ends: Int64s, dots: Int64s
+    ) -> tuple[EventColumns, int]:
+        """Drop what is unfinished, note what is odd, and build the columns."""
+        starts, size = self.starts, len(self.data)
+        unfinished = ends == len(starts)
+        consumed = size
+        if self.final:
+            at = starts[headers.line[unfinished]].tolist()
+            self.notes += [(position, "torn") for position in at]
+        elif unfinished.any():
+            row = int(np.argmax(unfinished))
+            consumed = int(starts[headers.line[row]])
+            headers, ends = _Headers(*(column[:row] for column in headers)), ends[:row]
+        elif int(starts[-1]) < size and not (len(dots) and dots[-1] == len(starts) - 1):
+            consumed = int(starts[-1])  # a line without its end
+        start = starts[headers.line]
+        end = np.append(starts, size)[ends]
+        self._note_framing(headers, ends, dots, consumed)
+        self._note_bytes(consumed)
+        columns = EventColumns(
+            data=self.data[:consumed],
+            base=self.base,
+            type=headers.type.astype(np.int16),
+            cluster=headers.cluster.astype(np.int32),
+            proc=headers.proc.astype(np.int32),
+            time_us=headers.time_us,
+            form=headers.form.astype(np.uint8),
+            start=start,
+            head=headers.head,
+            end=np.minimum(end, consumed),
+        )
+        self._note_duplicates(columns)
+        self._keep_oddities(columns, consumed)
+        if len(columns):
+            self.state.last_utc = int(columns.time_us[-1] // 1_000_000)
+        if self.years is not None:
+            rows, years, of_year = self.years
+            kept = int(np.searchsorted(rows, len(columns)))
+            if kept:
+                self.state.year = int(years[kept - 1])
+                self.state.day_of_year = int(of_year[kept - 1])
+        return columns, consumed
+
+    def _note_framing(self, headers: _Headers, ends: Int64s, dots: Int64s, consumed: int) -> None:
+        """Note events without their closing line, closing lines and lines of no event."""
+        starts = self.starts
+        last = int(np.searchsorted(starts, consumed))  # lines that begin before it
+        text = headers.form == TEXT
+        index = np.searchsorted(dots, ends)
+        closed = np.append(dots, -1)[np.minimum(index, len(dots))] == ends
+        for row in np.flatnonzero(text & ~closed & (ends < len(starts))):
+            self.notes.append((int(starts[headers.line[row]]), "unclosed"))
+        covered = int((np.minimum(ends, last) - headers.line).sum())
+        # Closing lines are not between `line` and `ends`, except where they are missing.
+        if covered + int(closed.sum()) + int((~text).sum()) >= last:
+            return
+        inside = np.zeros(last + 1, np.int64)
+        inside[headers.line] += 1
+        np.add.at(inside, np.minimum(ends + (closed | ~text), last), -1)
+        outside = np.flatnonzero(np.cumsum(inside[:-1]) == 0)
+        for line in outside[self._line_lengths(outside) > 0].tolist():
+            found = self._line(line)
+            if found.strip() and not found.startswith(_XML_FRAME):
+                self.notes.append((int(starts[line]), _foreign_kind(found)))
+
+    def _note_bytes(self, consumed: int) -> None:
+        if (at := self.data.find(b"\r", 0, consumed)) >= 0:  # one byte: a fast search
+            self.notes.append((at, "crlf"))
+        if not self.data.isascii():
+            try:
+                self.data[:consumed].decode("utf-8")
+            except UnicodeDecodeError as error:
+                self.notes.append((error.start, "not_utf8"))
+
+    def _note_duplicates(self, columns: EventColumns) -> None:
+        """Note events that repeat one of this block to the letter; they are kept."""
+        length = columns.end - columns.start
+        mixed = columns.time_us * 31 + columns.type
+        mixed = (mixed * 1_000_003 + columns.cluster) * 1_000_003 + columns.proc
+        mixed = mixed * 4099 + length
+        ordered = np.sort(mixed)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(twice):
+            return
+        seen: set[bytes] = set()
+        for row in np.flatnonzero(np.isin(mixed, twice)).tolist():
+            text = self.data[int(columns.start[row]) : int(columns.end[row])]
+            if text in seen:
+                self.notes.append((int(columns.start[row]), "duplicate"))
+            seen.add(text)
+
+    def _keep_oddities(self, columns: EventColumns, consumed: int) -> None:
+        notes = sorted(note for note in self.notes if note[0] < max(consumed, 1))
+        columns.oddity_counts = Counter(kind for _, kind in notes)
+        for at, kind in notes[:MAX_ODDITIES]:
+            excerpt = self.data[at : at + EXCERPT_BYTES].split(b"\n", 1)[0]
+            words = excerpt.decode("utf-8", "replace").strip("\r\0")
+            columns.oddities.append(Oddity(self.base + at, kind, words))
+
+    def _line(self, line: int) -> bytes:
+        return self.padded[self.starts[line] : self._line_end(line)].rstrip(b"\r\n\0")
+
+    def _line_end(self, line: int) -> int:
+        return int(self.starts[line + 1]) if line + 1 < len(self.starts) else len(self.data)
+
+    def _line_lengths(self, lines: npt.NDArray[np.intp]) -> Int64s:
+        return np.append(self.starts, len(self.data) + 1)[lines + 1] - self.starts[lines] - 1
+
+    def _find_line(self, line: int, content: bytes) -> int:
+        """Return the first line from `line` on that is `content`, or the number of lines."""
+        if line >= len(self.starts):
+            return len(self.starts)
+        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1)
+        while at >= 0:
+            found = int(np.searchsorted(self.starts, at + 1))
+            if self._line(found) == content:
+                return found
+            at = self.data.find(b"\n" + content, at + 1)
+        return len(self.starts)
+
+
+_NO_TIME = np.iinfo(np.int64).min
+_OBJECTS = {b"{": (JSON, b"}", parse_json), b"<c>": (XML, b"</c>", parse_xml)}
+# What stands around the events of an XML log.
+_XML_FRAME = (b"<?xml", b"<!DOCTYPE", b"<classads>", b"</classads>")
+
+
+def _foreign_kind(line: bytes) -> str:
+    if line == b"...":
+        return "stray_closing"
+    if line.startswith((b"<<<<<<<", b"=======", b">>>>>>>")):
+        return "conflict_marker"
+    return "foreign"
+
+
+def _new_years(steps: Int64s) -> Int64s:
+    """Return +1 where dates step into a new year, and -1 where a late event steps back."""
+    late = steps > 365 - DISORDER_DAYS
+    return (steps < -DISORDER_DAYS).astype(np.int64) - late.astype(np.int64)
+
+
+def _days(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
+    """Return days since 1970-01-01 in the Gregorian calendar."""
+    # Years that begin in March have their leap day at the end, so months are regular.
+    shifted = (month + 9) % 12
+    year = year - (month <= 2)
+    leaps = year // 4 - year // 100 + year // 400
+    return year * 365 + leaps + (shifted * 153 + 2) // 5 + day - 1 - 719468
+
+
+def _iso_seconds(match: re.Match[str]) -> tuple[int, int]:
+    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+    moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+    return int(moment.timestamp()), int((match[7] or "").ljust(6, "0"))

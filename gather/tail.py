@@ -1,0 +1,614 @@
+"""Follow a log from where the store says it was read to, across rotation and restarts.
+
+`rotation.py` decides which file is which; here the files are opened, read in blocks and
+handed to the store. Events and the cursor behind them are one transaction, so that a
+process killed at any moment has lost and doubled nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from condor_advice.gather.clock import Clock
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.reader import EventColumns, ReaderState, new_state, read_block
+from condor_advice.gather.rotation import (
+    FINGERPRINT_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    Fingerprint,
+    Header,
+    LogFile,
+    Loss,
+    Place,
+    Position,
+    digest,
+    locate,
+    loss_between,
+)
+from condor_advice.gather.store import Cursor, Gap, Store
+
+BLOCK_BYTES = 2 << 20
+# An event that is still unfinished after so many bytes is not an event.
+MAX_EVENT_BYTES = 32 << 20
+# A shadow that looked at the log just before another one rotated it writes its event to
+# the rotated file. A rotated file is believed complete when it was quiet for so long.
+SETTLE_SECONDS = 2.0
+# Numbered rotations are looked for until so many in a row are missing.
+MISSING_ROTATIONS = 3
+
+
+class NoSuchLog(AdviceError):
+    """There is no file under the log's name, nor a rotation of it."""
+
+
+class UnreadableLog(AdviceError):
+    """The log is there and cannot be read, or holds nothing that is an event."""
+
+
+class MovingLog(AdviceError):
+    """The log's files are renamed faster than one can look at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one call of `LogTail.advance` did."""
+
+    events: int
+    wait: float | None  # seconds after which to look again although nothing changes
+
+
+class LogTail:
+    """One log: the position reached in it, and the open file that it is in."""
+
+    def __init__(
+        self,
+        log: str | Path,
+        store: Store,
+        *,
+        access_point: str,
+        clock: Clock,
+        rotations: bool = True,
+        settle_seconds: float = SETTLE_SECONDS,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self.log = os.path.abspath(log)
+        self._store = store
+        self._access_point = access_point
+        self._clock = clock
+        self._rotations = rotations
+        self._settle_seconds = settle_seconds
+        self._block_bytes = block_bytes
+        self._fd: int | None = None
+        self._file: LogFile | None = None
+        self._quiet: tuple[int, float] = (-1, 0.0)  # size of a rotated file, and since when
+        cursor = store.cursor(self.log)
+        self._position = position_of(cursor) if cursor else None
+        self._reader = reader_state_of(cursor) if cursor else ReaderState()
+
+    def close(self) -> None:
+        """Let go of the open file; the position is in the store."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def advance(
+        self,
+        progress: Callable[[int], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> Advance:
+        """Read all that is new, through as many files as there are.
+
+        `progress` is told of bytes done; `stopping` is asked between transactions.
+        """
+        events = 0
+        while not stopping():
+            if self._fd is not None and self._is_newest():
+                read = self._read_on(progress, stopping)
+                events += read.events
+                if read.intact and self._is_newest():
+                    return Advance(events, None)
+            try:
+                step = self._step(progress, stopping)
+            except MovingLog:
+                return Advance(events, wait=0.05)
+            events += step.events
+            if not step.more:
+                return Advance(events, step.wait)
+        return Advance(events, None)
+
+    def unread_bytes(self) -> int:
+        """How much there is to read now, over all files."""
+        return unread_bytes(self.log, self._position, rotations=self._rotations)
+
+    # One look at the whole chain, and what follows from it.
+
+    def _step(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Step:
+        with look(self.log, self._position, self._rotations, self._fd) as chain:
+            if not chain:
+                raise NoSuchLog(self._missing())
+            place = locate(self._position, [opened.file for opened in chain])
+            if place.current is None:
+                if not place.unread:
+                    return _Step(0, more=False, wait=None)
+                self._enter(place.unread[0], chain, None, place.losses)
+                return _Step(0, more=True, wait=None)
+            self._adopt(place, chain)
+            read = self._read_on(progress, stopping)
+            if not read.intact:
+                return _Step(read.events, more=True, wait=None)
+            if stopping():
+                return _Step(read.events, more=False, wait=None)
+            if not place.unread:
+                # It is the newest, or is rotated and its successor is yet to be made.
+                return _Step(read.events, more=False, wait=None)
+            wait = self._unsettled()
+            if wait is None:
+                self._enter_next(place.current, place.unread[0], chain)
+            return _Step(read.events, more=wait is None, wait=wait)
+
+    def _adopt(self, place: Place, chain: Sequence[OpenFile]) -> None:
+        """Hold the file that the position was found in."""
+        assert place.current is not None and self._position is not None
+        self._hold(place.current, chain)
+        if place.start == self._position.offset and not place.losses:
+            if self._position.mark.inode != place.current.inode:
+                self._position = replace(self._position, mark=place.current.fingerprint())
+            return
+        assert self._fd is not None
+        mark = place.current.fingerprint()
+        tail = _bytes_before(self._fd, place.start, mark.start)
+        skipped = tuple(file.fingerprint() for file in place.skipped)
+        position = replace(
+            self._position,
+            mark=mark,
+            offset=place.start,
+            done=skipped + self._position.done,
+            tail_length=len(tail),
+            tail=digest(tail),
+        )
+        self._commit(None, position, self._gaps(place.losses))
+
+    def _enter(
+        self,
+        file: LogFile,
+        chain: Sequence[OpenFile],
+        columns: EventColumns | None,
+        losses: Sequence[Loss],
+        finished: Fingerprint | None = None,
+    ) -> None:
+        """Move the position to the beginning of a file."""
+        done = self._position.done if self._position else ()
+        if finished is not None and not finished.empty:
+            done = (*done, finished)
+        # Of files that have been rotated away nothing need be remembered, except of the
+        # last one: whether it is still there tells whether rotations were missed.
+        done = tuple(
+            mark
+            for mark in done
+            if mark is finished or any(opened.file.bears(mark) for opened in chain)
+        )
+        fresh = Position(mark=file.fingerprint(), offset=0, header=file.header, events=0, done=done)
+        self._hold(file, chain)
+        last = self._reader.last_utc
+        self._reader = new_state(file.name, file.head, file.modified)
+        if last is not None and self._reader.last_utc is None:
+            self._reader.last_utc = last  # orders the repeated hour across files
+        self._commit(columns, fresh, self._gaps(losses))
+
+    def _enter_next(self, left: LogFile, next_file: LogFile, chain: Sequence[OpenFile]) -> None:
+        """Leave a finished file for the next, with what is unfinished at its end."""
+        assert self._position is not None and self._fd is not None
+        position = self._position
+        rest = os.pread(self._fd, MAX_EVENT_BYTES, position.offset)
+        columns = None
+        if rest:
+            columns, consumed = read_block(
+                rest, self._reader, base=position.offset, clock=self._clock, final=True
+            )
+            if os.fstat(self._fd).st_size > position.offset + consumed:
+                # It has grown after all: stay.
+                self._commit(columns, self._moved(rest, 0, consumed, len(columns)), ())
+                return
+        files = [opened.file for opened in chain]
+        loss = loss_between(position, left, next_file, files)
+        finished = replace(left, head=os.pread(self._fd, HEAD_BYTES, 0)).fingerprint()
+        self._enter(next_file, chain, columns, (loss,) if loss else (), finished)
+
+    # Reading.
+
+    def _read_on(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Read:
+        """Read the open file to its end; not intact when it was changed meanwhile."""
+        assert self._fd is not None
+        events = 0
+        want = self._block_bytes
+        while not stopping():
+            assert self._position is not None
+            position = self._position
+            lead = position.tail_length
+            data = os.pread(self._fd, lead + want, position.offset - lead)
+            if len(data) < lead or digest(data[:lead]) != position.tail:
+                return _Read(events, intact=False)
+            fresh = data[lead:]
+            if not fresh:
+                break
+            whole = len(fresh) == want
+            columns, consumed = read_block(
+                fresh,
+                self._reader,
+                base=position.offset,
+                clock=self._clock,
+                final=whole and want >= MAX_EVENT_BYTES,
+            )
+            if consumed:
+                self._commit(columns, self._moved(data, lead, consumed, len(columns)), ())
+                events += len(columns)
+                progress(consumed)
+                want = self._block_bytes
+            elif whole:
+                want *= 2
+            if not whole:
+                break
+        return _Read(events, intact=True)
+
+    def _moved(self, data: bytes, lead: int, consumed: int, events: int) -> Position:
+        """Return the position behind `consumed` bytes of `data[lead:]`."""
+        assert self._position is not None and self._fd is not None and self._file is not None
+        position = self._position
+        offset = position.offset + consumed
+        mark, header = position.mark, position.header
+        if mark.length < FINGERPRINT_BYTES:
+            grown = replace(self._file, head=os.pread(self._fd, HEAD_BYTES, 0))
+            mark, header = grown.fingerprint(), header or grown.header
+        if position.offset == 0 and header is not None:
+            events -= 1  # HTCondor does not count its header either
+        tail_length = min(TAIL_BYTES, max(0, offset - mark.start), lead + consumed)
+        end = lead + consumed
+        return replace(
+            position,
+            mark=mark,
+            header=header,
+            offset=offset,
+            events=position.events + events,
+            tail_length=tail_length,
+            tail=digest(data[end - tail_length : end]),
+        )
+
+    def _commit(
+        self, columns: EventColumns | None, position: Position, gaps: Sequence[Gap]
+    ) -> None:
+        """One transaction: the events, and the cursor that covers them."""
+        cursor = cursor_of(self.log, self._access_point, position, self._reader)
+        self._store.append(columns, cursor, gaps)
+        self._position = position
+
+    # The open file.
+
+    def _hold(self, file: LogFile, chain: Sequence[OpenFile]) -> None:
+        """Keep the file open, so that its inode stays its own, whoever renames it."""
+        same = self._file is not None and (
+            (self._file.device, self._file.inode) == (file.device, file.inode)
+        )
+        if self._fd is None or not same:
+            fd = next(opened.fd for opened in chain if opened.file is file)
+            self.close()
+            self._fd = os.dup(fd)
+            os.set_inheritable(self._fd, False)
+            self._quiet = (-1, 0.0)
+        self._file = file
+
+    def _is_newest(self) -> bool:
+        """Whether the open file is still the one under the log's own name."""
+        assert self._file is not None
+        try:
+            found = os.stat(self.log)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (self._file.device, self._file.inode)
+
+    def _unsettled(self) -> float | None:
+        """How long a rotated file must still be watched, None when it is complete.
+
+        Its modification time tells, unless the file server's clock differs from ours:
+        then our own watching does.
+        """
+        assert self._fd is not None
+        found = os.fstat(self._fd)
+        now = time.monotonic()
+        if self._quiet[0] != found.st_size:
+            self._quiet = (found.st_size, now)
+        quiet = max(time.time() - found.st_mtime, now - self._quiet[1])
+        return None if quiet >= self._settle_seconds else self._settle_seconds - quiet
+
+    def _gaps(self, losses: Sequence[Loss]) -> tuple[Gap, ...]:
+        return tuple(
+            Gap(
+                log=self.log,
+                found_at=time.time(),
+                reason=loss.reason,
+                bytes_lost=loss.bytes,
+                events_lost=loss.events,
+                after_sequence=loss.after_sequence,
+                before_sequence=loss.before_sequence,
+            )
+            for loss in losses
+        )
+
+    def _missing(self) -> str:
+        if self._position is None:
+            return f"{self.log}: no such file; check the name, or wait until HTCondor writes it"
+        return (
+            f"{self.log}: no such file any more; it had been read to byte "
+            f"{self._position.offset}, and what was read is kept"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    events: int
+    more: bool  # look again at once
+    wait: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    events: int
+    intact: bool
+
+
+# Looking at the disk.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file of the chain, open."""
+
+    file: LogFile
+    fd: int
+
+
+@contextmanager
+def look(
+    log: str, position: Position | None, rotations: bool = True, held: int | None = None
+) -> Iterator[list[OpenFile]]:
+    """Open the log and its rotations, oldest first, in one consistent look.
+
+    Names move while one looks: each file is opened first and judged by what was opened,
+    and the look is repeated until the names meant the same files before and after.
+    """
+    opened = _open_consistently(log, position, rotations, held)
+    try:
+        yield _add_unlinked(opened, position, held)
+    finally:
+        _close_all(opened)
+
+
+def _open_consistently(
+    log: str, position: Position | None, rotations: bool, held: int | None
+) -> list[OpenFile]:
+    for attempt in range(40):
+        before = _names(log, rotations)
+        opened = _open_all(before, position, held)
+        meant = {name: inode for name, _, inode in before}
+        same = all(meant[o.file.name] == (o.file.device, o.file.inode) for o in opened)
+        if same and _names(log, rotations) == before:
+            # In the middle of a rotation one number is missing for a moment.
+            if attempt >= 10 or not _has_hole([rank for _, rank, _ in before]):
+                return opened
+            time.sleep(0.02)
+        _close_all(opened)
+        time.sleep(0.001 * attempt)
+    raise MovingLog(f"{log}: is rotated faster than it can be looked at; try again later")
+
+
+def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
+    """List what exists: name, rank, inode."""
+    found = []
+    missing = 0
+    candidates: Iterator[tuple[str, int]] = iter([(log, 0)])
+    if rotations:
+        candidates = _candidates(log)
+    for name, rank in candidates:
+        try:
+            status = os.stat(name)
+        except FileNotFoundError:
+            missing += rank > 0
+            if missing > MISSING_ROTATIONS:
+                break
+            continue
+        except OSError as error:
+            raise UnreadableLog(f"{name}: {_why(error)}") from error
+        missing = 0
+        found.append((name, rank, (status.st_dev, status.st_ino)))
+    return found
+
+
+def _candidates(log: str) -> Iterator[tuple[str, int]]:
+    """Name what rotations are called: `.old` when one is kept, else `.1`, `.2`, ..."""
+    yield log, 0
+    yield f"{log}.old", 1
+    rank = 1
+    while True:
+        yield f"{log}.{rank}", rank
+        rank += 1
+
+
+def _open_all(
+    names: Sequence[tuple[str, int, tuple[int, int]]],
+    position: Position | None,
+    held: int | None,
+) -> list[OpenFile]:
+    opened: list[OpenFile] = []
+    inodes: set[tuple[int, int]] = set()
+    held_inode = None
+    if held is not None:
+        status = os.fstat(held)
+        held_inode = (status.st_dev, status.st_ino)
+    try:
+        for name, rank, _ in names:
+            fd = _open(name, rank)
+            if fd is None:
+                continue
+            file = _inspect(fd, name, rank, position)
+            inode = (file.device, file.inode)
+            if inode in inodes:  # renamed between two of our steps: seen twice
+                os.close(fd)
+                continue
+            inodes.add(inode)
+            opened.append(OpenFile(replace(file, held=inode == held_inode), fd))
+    except BaseException:
+        _close_all(opened)
+        raise
+    # Both `.old` and `.1` exist after the setting was changed: the later one is newer.
+    opened.sort(key=lambda o: (-o.file.rank, o.file.modified))
+    return opened
+
+
+def _open(name: str, rank: int) -> int | None:
+    try:
+        # Not blocking: a FIFO without a writer would hold us for ever.
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableLog(f"{name}: {_why(error)}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
+        os.close(fd)
+        if rank > 0:
+            return None  # somebody's directory called EventLog.old is no rotation
+        raise UnreadableLog(f"{name}: is {kind}; name the event log itself")
+    return fd
+
+
+def _inspect(fd: int, name: str, rank: int, position: Position | None) -> LogFile:
+    status = os.fstat(fd)
+    head = os.pread(fd, HEAD_BYTES, 0)
+    continues = False
+    if position is not None and status.st_size >= position.offset:
+        length = position.tail_length
+        before = os.pread(fd, length, position.offset - length)
+        continues = len(before) == length and digest(before) == position.tail
+    return LogFile(
+        name=name,
+        rank=rank,
+        device=status.st_dev,
+        inode=status.st_ino,
+        size=status.st_size,
+        modified=status.st_mtime,
+        head=head,
+        continues=continues,
+        linked=status.st_nlink > 0,
+    )
+
+
+def _add_unlinked(
+    opened: list[OpenFile], position: Position | None, held: int | None
+) -> list[OpenFile]:
+    """Put a file that has lost its name, but is still open here, in front of the chain."""
+    if held is None:
+        return list(opened)
+    status = os.fstat(held)
+    if any((o.file.device, o.file.inode) == (status.st_dev, status.st_ino) for o in opened):
+        return list(opened)
+    rank = max((o.file.rank for o in opened), default=0) + 1
+    file = _inspect(held, "the file that was being read", rank, position)
+    return [OpenFile(replace(file, held=True, linked=False), held), *opened]
+
+
+def _close_all(opened: Sequence[OpenFile]) -> None:
+    for one in opened:
+        os.close(one.fd)
+
+
+def _has_hole(ranks: Sequence[int]) -> bool:
+    highest = max(ranks, default=0)
+    return any(rank not in ranks for rank in range(1, highest))
+
+
+def _bytes_before(fd: int, offset: int, start: int) -> bytes:
+    length = min(TAIL_BYTES, max(0, offset - start))
+    return os.pread(fd, length, offset - length)
+
+
+def _why(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return (
+            "permission denied; run as a user who may read it (often root or condor), "
+            "or ask the administrator to make the log readable"
+        )
+    return f"cannot be read: {os.strerror(error.errno) if error.errno else error}"
+
+
+# Between the store's cursor and a position.
+
+
+def cursor_of(log: str, access_point: str, position: Position, reader: ReaderState) -> Cursor:
+    """Write a position down for the store."""
+    mark, header = position.mark, position.header
+    state = {
+        "reader": reader.to_json(),
+        "start": mark.start,
+        "id": mark.id,
+        "header": asdict(header) if header else None,
+        "events": position.events,
+        "tail_length": position.tail_length,
+        "done": [list(asdict(done).values()) for done in position.done],
+    }
+    return Cursor(
+        log=log,
+        access_point=access_point,
+        device=mark.device,
+        inode=mark.inode,
+        head=bytes.fromhex(mark.digest),
+        head_length=mark.length,
+        offset=position.offset,
+        tail=bytes.fromhex(position.tail),
+        state=json.dumps(state),
+        sequence=header.sequence if header else None,
+        closed=False,
+        read_at=time.time(),
+    )
+
+
+def position_of(cursor: Cursor) -> Position:
+    """Read back what `cursor_of` wrote."""
+    state = json.loads(cursor.state)
+    header = state["header"]
+    return Position(
+        mark=Fingerprint(
+            device=cursor.device,
+            inode=cursor.inode,
+            start=state["start"],
+            length=cursor.head_length,
+            digest=cursor.head.hex(),
+            id=state["id"],
+        ),
+        offset=cursor.offset,
+        header=Header(**header) if header else None,
+        events=state["events"],
+        done=tuple(Fingerprint(*done) for done in state["done"]),
+        tail_length=state["tail_length"],
+        tail=cursor.tail.hex(),
+    )
+
+
+def reader_state_of(cursor: Cursor) -> ReaderState:
+    """Take the reader's own state out of a cursor."""
+    return ReaderState.from_json(json.loads(cursor.state)["reader"])
+
+
+def unread_bytes(log: str, position: Position | None, *, rotations: bool = True) -> int:
+    """How many bytes of a log and its rotations lie beyond a position."""
+    with look(log, position, rotations) as chain:
+        place = locate(position, [opened.file for opened in chain])
+    here = place.current.size - place.start if place.current else 0
+    return max(0, here) + sum(file.size for file in place.unread)

@@ -1,0 +1,72 @@
+"""Eight bytes at a time: the arithmetic that lets NumPy read numbers out of text.
+
+Every function takes whole columns of positions in a block of bytes. A load of eight bytes
+at any position is one element of an overlapping view, and eight digits become a number in
+three multiplications. Positions may run a little past the block: it is padded for that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+Int64s = npt.NDArray[np.int64]
+
+PADDING = 64
+_ZEROS = np.uint64(0x3030303030303030)
+_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CARRY = np.uint64(0x7676767676767676)
+_ONE, _8, _16, _32 = (np.uint64(n) for n in (1, 8, 16, 32))
+_10, _100, _10000 = (np.uint64(n) for n in (10, 100, 10000))
+_HIGH = np.uint64(0x8080808080808080)
+
+
+def pad(data: bytes) -> bytes:
+    """Return the block with room behind it, so that loads near its end stay inside."""
+    return data + bytes(PADDING)
+
+
+def words_of(padded: bytes) -> Words:
+    """Return a view whose element i is the eight bytes at i, first byte lowest."""
+    return np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
+
+
+def word(text: bytes) -> np.uint64:
+    """Return up to eight bytes of text as a word to compare with."""
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+def digits(words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
+    """Read the number that starts at each position: its value and its count of digits.
+
+    Up to sixteen digits; where there is none, both are zero.
+    """
+    value, count = _eight_digits(words[at])
+    long = np.flatnonzero(count == 8)
+    if len(long):
+        more, further = _eight_digits(words[at[long] + 8])
+        value[long] = value[long] * 10**further + more
+        count[long] += further
+    return value, count
+
+
+def _eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
+    values = loaded ^ _ZEROS  # a digit becomes 0 to 9, anything else becomes more
+    others = (((values & _LOW7) + _CARRY) | values) & _HIGH
+    # The lowest set bit marks the first byte that is no digit; none set means eight digits.
+    bits = np.bitwise_count((others & (~others + _ONE)) - _ONE) & np.uint8(0x78)
+    # Digits go to the high end; what is shifted in is the zeros in front of the number.
+    # (NumPy shifts by 64 to zero, which is right where there is no digit at all.)
+    values <<= np.uint64(64) - bits
+    values = (values * _10 + (values >> _8)) & np.uint64(0x00FF00FF00FF00FF)
+    values = (values * _100 + (values >> _16)) & np.uint64(0x0000FFFF0000FFFF)
+    values = (values * _10000 + (values >> _32)) & np.uint64(0xFFFFFFFF)
+    return values.view(np.int64), (bits >> np.uint8(3)).astype(np.int64)
+
+
+def pair(loaded: Words, byte: int) -> Int64s:
+    """Return the two-digit number at one byte of each word."""
+    tens = (loaded >> np.uint64(8 * byte)) & np.uint64(15)
+    ones = (loaded >> np.uint64(8 * byte + 8)) & np.uint64(15)
+    return (tens * np.uint64(10) + ones).astype(np.int64)
