@@ -24,6 +24,8 @@ _TERMINATION = re.compile(
     r"|Abnormal termination \(signal (-?\d+)\))"
 )
 _RESOURCE = re.compile(r"^\s*([A-Za-z]\w*)(?: \(\w+\))?\s*:")
+# Lines of a 004 body that are not its reason.
+_EVICTION_LINE = re.compile(r"\(\d\)|Usr |-?\d+  -  |Partitionable Resources|\w+(?: \(\w+\))? +:")
 _USAGE_NAMES = {
     "Run Remote Usage": "RunRemoteUsage",
     "Run Local Usage": "RunLocalUsage",
@@ -86,12 +88,20 @@ def classad_value(text: str) -> Any:
         return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if text.startswith("[") and text.endswith("]"):
+        pairs = (match for match in map(_ASSIGNMENT.match, _split_ad(text[1:-1])) if match)
+        return {match[1]: classad_value(match[2]) for match in pairs}
     for number in (int, float):
         try:
             return number(text)
         except ValueError:
             continue
     return text
+
+
+def _split_ad(text: str) -> list[str]:
+    """Split the inside of a nested ClassAd at its semicolons, but not within quotes."""
+    return [piece for piece in re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text) if piece.strip()]
 
 
 def _without_header(ad: Ad) -> Ad:
@@ -145,18 +155,25 @@ def _submit(head: str, lines: list[str]) -> Ad:
     ad: Ad = {}
     _put(ad, "SubmitHost", _after(head, "host: "))
     notes = []
-    for line in lines:
-        line = line.strip()
-        if line.startswith("WARNING: "):
-            _put(ad, "Warnings", line.removeprefix("WARNING: "))
-        elif line:
-            notes.append(line)
-        if line.startswith("DAG Node: "):
-            ad["DAGNodeName"] = line.removeprefix("DAG Node: ")
-    # The schedd writes log notes (DAGMan's node name among them) before user notes.
-    for name, note in zip(("LogNotes", "UserNotes"), notes, strict=False):
-        ad[name] = note
+    for text in filter(None, (line.strip() for line in lines)):
+        if text.startswith("WARNING: "):
+            _put(ad, "Warnings", text.removeprefix("WARNING: "))
+            continue
+        if text.startswith("["):
+            ad["StructuredNotes"] = classad_value(text)
+        notes.append(text)
+    # The schedd writes log notes (DAGMan's node among them) before user notes.
+    ad.update(zip(("LogNotes", "UserNotes"), notes, strict=False))
     return ad
+
+
+def dag_node(ad: Ad) -> str | None:
+    """Return the DAG node that a submit event names, in the old wording or the new."""
+    structured = ad.get("StructuredNotes")
+    if isinstance(structured, dict) and "DAGNodeName" in structured:
+        return str(structured["DAGNodeName"])
+    notes = str(ad.get("LogNotes", ""))
+    return notes.removeprefix("DAG Node: ").strip() if notes.startswith("DAG Node: ") else None
 
 
 def _execute(head: str, lines: list[str]) -> Ad:
@@ -256,23 +273,21 @@ def _node_execute(head: str, lines: list[str]) -> Ad:
 
 def _evicted(head: str, lines: list[str]) -> Ad:
     ad = _usages(lines)
+    status = lines[0] if lines else ""
+    requeued = "requeued" in status
+    ad["Checkpointed"] = "(1) Job was checkpointed" in status
+    ad["TerminatedAndRequeued"] = requeued
+    ad["TerminatedNormally"] = False
     if match := re.search(r"Code (-?\d+) Subcode (-?\d+)", head):
         ad["ReasonCode"], ad["ReasonSubCode"] = int(match[1]), int(match[2])
-    status = lines[0].strip() if lines else ""
-    ad["Checkpointed"] = status.startswith("(1)") and "checkpointed" in status
-    ad["TerminatedAndRequeued"] = any("terminated and requeued" in line for line in lines)
-    ad["TerminatedNormally"] = False
-    if ad["TerminatedAndRequeued"]:
-        _termination(ad, lines)
-    for line in lines:
-        if line.strip().startswith("Reason: "):
-            ad["Reason"] = line.split("Reason: ", 1)[1].strip()
-        elif not _codes(ad, line, "ReasonCode", "ReasonSubCode"):
-            continue
-    if "Reason" not in ad and ad["TerminatedAndRequeued"] and lines:
-        last = lines[-1].strip()
-        if not _NUMBER_LINE.match(lines[-1]) and ":" not in last:
-            _put(ad, "Reason", last)
+    if requeued:
+        _termination(ad, lines[1:])
+    for line in lines[1:]:
+        text = line.strip()
+        if text.startswith("Reason: "):
+            ad["Reason"] = text.removeprefix("Reason: ")
+        elif requeued and text and not _EVICTION_LINE.match(text):
+            ad["Reason"] = text
     return ad
 
 
@@ -404,10 +419,6 @@ def _attribute_update(head: str, lines: list[str]) -> Ad:
     return ad
 
 
-def _cluster_submit(head: str, lines: list[str]) -> Ad:
-    return _submit(head, lines)
-
-
 def _cluster_remove(head: str, lines: list[str]) -> Ad:
     ad: Ad = {}
     text = "\n".join(line.strip() for line in lines)
@@ -473,7 +484,7 @@ _PARSERS: dict[int, Callable[[str, list[str]], Ad]] = {
     28: _job_ad,
     33: _attribute_update,
     34: _with_reason,
-    35: _cluster_submit,
+    35: _submit,
     36: _cluster_remove,
     37: _factory,
     38: _factory,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
 from condor_advice.gather.events import JobId
 
 HELD = 5  # JobStatus
@@ -82,8 +82,7 @@ class AccessPoint:
     @classmethod
     def find(cls, name: str | None = None, pool: str | None = None) -> AccessPoint:
         """Find the schedd on this machine, or the one called `name` in `pool`."""
-        import htcondor2
-
+        htcondor2 = _htcondor2()
         try:
             if name is None and pool is None:
                 # The address file answers without troubling the collector.
@@ -91,6 +90,8 @@ class AccessPoint:
                 return cls(schedd, local_access_point())
             collector = htcondor2.Collector(pool)
             location = collector.locate(htcondor2.DaemonType.Schedd, name)
+            if location is None:
+                raise ValueError("the collector knows no such access point")
             return cls(htcondor2.Schedd(location), str(location.get("Name", name)))
         except (htcondor2.HTCondorException, RuntimeError, ValueError, OSError) as error:
             raise _unreachable(error, name, pool) from error
@@ -111,7 +112,7 @@ class AccessPoint:
         if named := _any_of(jobs):
             wanted.append(named)
         if constraint:
-            wanted.append(f"({constraint})")
+            wanted.append(f"({_checked(constraint)})")
         return self._query(" && ".join(wanted), mine)
 
     def jobs(self, jobs: Iterable[tuple[int, int | None]]) -> list[LiveJob]:
@@ -124,8 +125,7 @@ class AccessPoint:
 
         Empty when the schedd keeps no epoch history, or it no longer reaches back.
         """
-        import htcondor2
-
+        htcondor2 = _htcondor2()
         constraint = f"ClusterId == {cluster} && ProcId == {proc}"
         try:
             found = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
@@ -137,14 +137,11 @@ class AccessPoint:
         return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
 
     def _query(self, constraint: str, mine: bool) -> list[LiveJob]:
-        import htcondor2
-
+        htcondor2 = _htcondor2()
         options = htcondor2.QueryOpts.DefaultMyJobsOnly if mine else htcondor2.QueryOpts.Default
         try:
             ads = self._schedd.query(constraint, list(HOLD_ATTRIBUTES), opts=options)
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
-            if "constraint" in str(error).lower():
-                raise AdviceError(f"{constraint}: HTCondor cannot read this constraint") from error
             raise _unreachable(error, self.name, None) from error
         found = []
         for ad in map(plain, ads):
@@ -155,8 +152,7 @@ class AccessPoint:
 
 def local_access_point() -> str:
     """Name this machine's access point as its schedd does."""
-    import htcondor2
-
+    htcondor2 = _htcondor2()
     host = htcondor2.param.get("FULL_HOSTNAME") or os.uname().nodename
     name = htcondor2.param.get("SCHEDD_NAME")
     if not name:
@@ -166,8 +162,7 @@ def local_access_point() -> str:
 
 def find_event_log() -> EventLogSetting:
     """Find the global event log in HTCondor's configuration on this machine."""
-    import htcondor2
-
+    htcondor2 = _htcondor2()
     path = htcondor2.param.get("EVENT_LOG")
     if not path:
         where = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
@@ -202,6 +197,31 @@ def plain(ad: Any) -> dict[str, Any]:
     return values
 
 
+def _htcondor2() -> Any:
+    """Import HTCondor's module, if there is a configuration to use it with."""
+    config = os.environ.get("CONDOR_CONFIG", "ONLY_ENV")
+    if config != "ONLY_ENV" and not os.path.exists(config):
+        # htcondor2 would end the whole process at its first use.
+        raise Unreachable(
+            f"CONDOR_CONFIG is {config}, and there is no such file; set it to the pool's "
+            f"configuration, or unset it"
+        )
+    import htcondor2
+
+    return htcondor2
+
+
+def _checked(constraint: str) -> str:
+    """Refuse a constraint that HTCondor cannot read: the schedd would only say nothing."""
+    import classad2
+
+    try:
+        classad2.ExprTree(constraint)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"{constraint!r} is not a ClassAd expression ({error})") from error
+    return constraint
+
+
 def _any_of(jobs: Iterable[tuple[int, int | None]]) -> str:
     """Write a constraint that names jobs and whole clusters."""
     terms = []
@@ -228,8 +248,10 @@ def _unreachable(error: Exception, name: str | None, pool: str | None) -> Unreac
     """Say which pool did not answer, and what to try."""
     who = name or "this machine's schedd"
     where = f" in pool {pool}" if pool else ""
-    config = os.environ.get("CONDOR_CONFIG")
-    hint = f"CONDOR_CONFIG is {config}" if config else "CONDOR_CONFIG is not set"
+    config = os.environ.get("CONDOR_CONFIG", "")
+    # The module sets /dev/null when it has found no configuration.
+    found = config not in ("", "/dev/null")
+    hint = f"CONDOR_CONFIG is {config}" if found else "no HTCondor configuration was found"
     return Unreachable(
         f"{who}{where}: no answer from HTCondor ({error}); {hint}. Is the pool running? "
         f"Event logs can be read without it: --log FILE"

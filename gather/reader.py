@@ -392,7 +392,8 @@ class _Block:
         elif int(starts[-1]) < size and not (len(dots) and dots[-1] == len(starts) - 1):
             consumed = int(starts[-1])  # a line without its end
         start = starts[headers.line]
-        end = np.append(starts, size)[ends]
+        # A closing brace is part of its event; a closing `...` is not.
+        end = np.append(starts, [size, size])[ends + (headers.form != TEXT)]
         self._note_framing(headers, ends, dots, consumed)
         self._note_bytes(consumed)
         columns = EventColumns(

@@ -10,16 +10,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
-from condor_advice.gather.reader import EventColumns, ReaderState, new_state, read_block
+from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
 from condor_advice.gather.rotation import (
     FINGERPRINT_BYTES,
     HEAD_BYTES,
@@ -44,6 +46,8 @@ MAX_EVENT_BYTES = 32 << 20
 SETTLE_SECONDS = 2.0
 # Numbered rotations are looked for until so many in a row are missing.
 MISSING_ROTATIONS = 3
+
+_YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
 
 
 class NoSuchLog(AdviceError):
@@ -157,7 +161,8 @@ class LogTail:
 
     def _adopt(self, place: Place, chain: Sequence[OpenFile]) -> None:
         """Hold the file that the position was found in."""
-        assert place.current is not None and self._position is not None
+        assert place.current is not None
+        assert self._position is not None
         self._hold(place.current, chain)
         if place.start == self._position.offset and not place.losses:
             if self._position.mark.inode != place.current.inode:
@@ -198,15 +203,15 @@ class LogTail:
         )
         fresh = Position(mark=file.fingerprint(), offset=0, header=file.header, events=0, done=done)
         self._hold(file, chain)
-        last = self._reader.last_utc
-        self._reader = new_state(file.name, file.head, file.modified)
-        if last is not None and self._reader.last_utc is None:
-            self._reader.last_utc = last  # orders the repeated hour across files
+        if losses:
+            # Dates without a year go on across files, but not across a gap.
+            self._reader = ReaderState()
         self._commit(columns, fresh, self._gaps(losses))
 
     def _enter_next(self, left: LogFile, next_file: LogFile, chain: Sequence[OpenFile]) -> None:
         """Leave a finished file for the next, with what is unfinished at its end."""
-        assert self._position is not None and self._fd is not None
+        assert self._position is not None
+        assert self._fd is not None
         position = self._position
         rest = os.pread(self._fd, MAX_EVENT_BYTES, position.offset)
         columns = None
@@ -241,6 +246,8 @@ class LogTail:
             if not fresh:
                 break
             whole = len(fresh) == want
+            if position.offset == 0 and self._reader.year is None:
+                self._reader.year = self._first_year(fresh)
             columns, consumed = read_block(
                 fresh,
                 self._reader,
@@ -259,9 +266,19 @@ class LogTail:
                 break
         return _Read(events, intact=True)
 
+    def _first_year(self, beginning: bytes) -> int | None:
+        """Return the year in which a log begins whose dates have none."""
+        assert self._fd is not None
+        if not _YEARLESS.search(beginning, 0, HEAD_BYTES):
+            return None
+        found = os.fstat(self._fd)
+        return first_year(self._fd, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
     def _moved(self, data: bytes, lead: int, consumed: int, events: int) -> Position:
         """Return the position behind `consumed` bytes of `data[lead:]`."""
-        assert self._position is not None and self._fd is not None and self._file is not None
+        assert self._position is not None
+        assert self._fd is not None
+        assert self._file is not None
         position = self._position
         offset = position.offset + consumed
         mark, header = position.mark, position.header

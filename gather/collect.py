@@ -1,0 +1,142 @@
+"""Read several logs into one store, once or for as long as it is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from condor_advice.gather.clock import Clock
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.store import Gap, Store
+from condor_advice.gather.tail import LogTail, NoSuchLog, UnreadableLog
+from condor_advice.gather.watch import Watcher
+
+
+@dataclass
+class Gathered:
+    """What came of one log."""
+
+    log: str
+    events: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    error: AdviceError | None = None  # why nothing (more) could be read
+
+
+class Collector:
+    """Several logs of one access point, read by one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        logs: Sequence[str],
+        *,
+        access_point: str,
+        clock: Clock,
+        rotations: bool = True,
+        polling: bool = False,
+        notice: Callable[[Gathered], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._access_point = access_point
+        self._clock = clock
+        self._rotations = rotations
+        self._polling = polling
+        self._notice = notice  # told when a log's error or gaps change
+        self._tails: dict[str, LogTail] = {}
+        self._watcher: Watcher | None = None
+        self._stopping = False
+        self.gathered = {log: Gathered(log) for log in dict.fromkeys(map(os.path.abspath, logs))}
+
+    def stop(self) -> None:
+        """End after the current transaction. Safe in a signal handler."""
+        self._stopping = True
+        if self._watcher is not None:
+            self._watcher.wake()
+
+    def unread_bytes(self) -> int:
+        """How much there is to read now, over all logs that can be read."""
+        total = 0
+        for log in self.gathered:
+            with contextlib.suppress(AdviceError):
+                total += self._tail(log).unread_bytes()
+        return total
+
+    def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
+        """Read all that is new in each log."""
+        for log in self.gathered:
+            while not self._stopping:
+                wait = self._advance(log, progress)
+                if wait is None:
+                    break
+                # A file was rotated this very moment: its last writer may not be done.
+                time.sleep(wait)
+            self._release(log)
+
+    def follow(self, progress: Callable[[int], None] = lambda _: None) -> None:
+        """Read all that is new, and what comes, until `stop`."""
+        _allow_open_files(2 * len(self.gathered) + 64)
+        with self._watching() as watcher:
+            while not self._stopping:
+                waits = [self._advance(log, progress) for log in self.gathered]
+                progress = _no_progress  # only the first pass has an end to progress to
+                if not self._stopping:
+                    watcher.wait(min((wait for wait in waits if wait is not None), default=None))
+            for log in self.gathered:
+                self._release(log)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[Watcher]:
+        with Watcher(list(self.gathered), polling=self._polling) as self._watcher:
+            try:
+                yield self._watcher
+            finally:
+                self._watcher = None
+
+    def _tail(self, log: str) -> LogTail:
+        if log not in self._tails:
+            self._tails[log] = LogTail(
+                log,
+                self._store,
+                access_point=self._access_point,
+                clock=self._clock,
+                rotations=self._rotations,
+            )
+        return self._tails[log]
+
+    def _advance(self, log: str, progress: Callable[[int], None]) -> float | None:
+        """Read one log; what is wrong with it must not keep the others from being read."""
+        found = self.gathered[log]
+        before, gaps = str(found.error), len(found.gaps)
+        wait = None
+        try:
+            tail = self._tail(log)
+            advance = tail.advance(progress, lambda: self._stopping)
+            found.events += advance.events
+            wait, found.error = advance.wait, None
+        except (NoSuchLog, UnreadableLog) as error:
+            found.error = error
+        found.gaps = list(tail.gaps)
+        if str(found.error) != before or len(found.gaps) > gaps:
+            self._notice(found)
+        return wait
+
+    def _release(self, log: str) -> None:
+        if log in self._tails:
+            self._tails.pop(log).close()
+
+
+def _no_progress(_: int) -> None:
+    """Take no notice."""
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Each followed log is kept open; the usual limit of 1024 may be too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
