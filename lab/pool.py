@@ -262,7 +262,6 @@ class Pool:
         self.htcondor = htcondor or install()
         self.account = _account()
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._config_before: str | None = None
 
     # ---- where things are -------------------------------------------------------------
 
@@ -340,14 +339,13 @@ class Pool:
     def stop(self, *, keep_directory: bool = False) -> None:
         """End every process of the pool; no harm if there is none."""
         self.deactivate()
-        keeper = self._keeper_pid()
+        # Ours may not have come as far as its lock yet.
+        keeper = self._keeper.pid if self._keeper else self._keeper_pid()
         if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(keeper, signal.SIGTERM)
             self._wait_until_stopped(timeout_seconds=45)
-        if self._keeper is not None:
-            self._keeper.wait()
-            self._keeper = None
+        self._keeper = None
         if self._temporary and not keep_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -372,9 +370,7 @@ class Pool:
 
     def _wait_until_stopped(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
-        while self.is_running():
-            if self._keeper is not None:
-                self._keeper.poll()
+        while self.is_running() or (self._keeper and self._keeper.poll() is None):
             if time.monotonic() > deadline:
                 raise PoolError(
                     f"{self.directory}: the pool did not stop within {timeout_seconds:.0f} s; "
@@ -384,7 +380,7 @@ class Pool:
 
     def _wait_until_ready(self, timeout_seconds: float) -> None:
         assert self._keeper is not None
-        expected = {name for name in self.daemons if name in ("NEGOTIATOR", "SCHEDD")}
+        expected = {*self.daemons} & {*DAEMONS}
         expected |= {point.name for point in self.execution_points}
         deadline = time.monotonic() + timeout_seconds
         missing = expected
@@ -400,9 +396,9 @@ class Pool:
             missing = expected - self._daemons_that_answer()
 
     def _daemons_that_answer(self) -> set[str]:
-        shown = self.run(["condor_status", "-any", "-af", "MyType", "Name"], check=False).stdout
-        found = set()
-        for line in shown.splitlines():
+        status = self.run(["condor_status", "-any", "-af", "MyType", "Name"], check=False)
+        found = {"COLLECTOR"} if status.returncode == 0 else set()
+        for line in status.stdout.splitlines():
             kind, _, name = line.partition(" ")
             if kind == "Negotiator":
                 found.add("NEGOTIATOR")
@@ -543,14 +539,18 @@ class Pool:
         CONDOR_CONFIG names. It is read again here, so several pools can take turns; an
         object made for one pool should not be used while another is active.
         """
-        if os.environ.get("CONDOR_CONFIG") != str(self.config_file):
-            self._config_before = os.environ.get("CONDOR_CONFIG")
+        if not self._is_active():
+            if not _config_outside_pools:
+                _config_outside_pools.append(os.environ.get("CONDOR_CONFIG"))
             use_config(str(self.config_file))
 
     def deactivate(self) -> None:
-        """Give the process back the configuration it had before `activate`."""
-        if os.environ.get("CONDOR_CONFIG") == str(self.config_file):
-            use_config(self._config_before)
+        """If this pool is active, give the process back what it had before any pool."""
+        if self._is_active():
+            use_config(_config_outside_pools.pop() if _config_outside_pools else None)
+
+    def _is_active(self) -> bool:
+        return os.environ.get("CONDOR_CONFIG") == str(self.config_file)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Self]:
@@ -560,6 +560,10 @@ class Pool:
             yield self
         finally:
             self.deactivate()
+
+
+# CONDOR_CONFIG before the first `activate`; empty while no pool is active.
+_config_outside_pools: list[str | None] = []
 
 
 def use_config(config: str | None) -> None:
@@ -632,7 +636,7 @@ def status(directory: Path) -> None:
     sys.exit(0 if running else 1)
 
 
-@cli.command(context_settings={"ignore_unknown_options": True})
+@cli.command(context_settings={"allow_interspersed_args": False})
 @POOL_DIRECTORY
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(directory: Path, command: tuple[str, ...]) -> None:

@@ -5,51 +5,78 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from condor_advice.lab.install_pool import PoolUnavailable, installed
-from condor_advice.lab.pool import EventLog, Pool
+from condor_advice.lab.install_pool import HTCondor, PoolUnavailable, installed
+from condor_advice.lab.pool import Pool, use_config
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+REQUIRE_POOL = os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the pool needs the marker, so that `-m "not pool"` is complete."""
     for item in items:
-        if "pool" in getattr(item, "fixturenames", ()):
+        if {"pool", "make_pool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pool)
 
 
-def without_pool(reason: str) -> None:
-    """Skip, or fail where the pool tests are required (CI)."""
-    if os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1":
-        pytest.fail(f"pool tests are required here, and there is no pool: {reason}")
-    pytest.skip(reason)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many pool tests ran: a green run without them proves less than it seems."""
+
+    def pool_tests(*outcomes: str) -> int:
+        reports = (r for outcome in outcomes for r in terminalreporter.getreports(outcome))
+        return len({r.nodeid for r in reports if "pool" in r.keywords})
+
+    ran, skipped = pool_tests("passed", "failed", "error"), pool_tests("skipped")
+    if ran or skipped:
+        terminalreporter.write_line(f"pool tests: {ran} ran, {skipped} skipped")
+
+
+def pool_or_skip(htcondor: HTCondor | None, **settings: Any) -> Pool:
+    """A pool that is not started yet, or the reason why there is none."""
+    try:
+        if htcondor is None:
+            raise PoolUnavailable("HTCondor is not installed; `make pool` installs it in .pool/")
+        return Pool(htcondor=htcondor, **settings)
+    except PoolUnavailable as error:
+        if REQUIRE_POOL:
+            pytest.fail(f"pool tests are required here, and there is no pool: {error}")
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A real HTCondor pool, started at its first use and shared by the whole session.
+    """A real HTCondor pool, started at its first use and shared by the whole session."""
+    with pool_or_skip(installed(), directory=tmp_path_factory.mktemp("pool")) as running:
+        yield running
 
-    Tests that need other settings make a `Pool` of their own; this fixture, even unused,
-    then says whether there can be one.
+
+@pytest.fixture
+def make_pool(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
+    """Pools with settings of their own: takes what `Pool` takes, starts nothing.
+
+    Whatever the test leaves running is stopped.
     """
-    try:
-        if installed() is None:
-            raise PoolUnavailable("HTCondor is not installed; `make pool` installs it in .pool/")
-        shared_pool = Pool(tmp_path_factory.mktemp("pool"), event_log=EventLog())
-        with shared_pool:
-            yield shared_pool
-    except PoolUnavailable as error:
-        without_pool(str(error))
+    made: list[Pool] = []
+
+    def make(**settings: Any) -> Pool:
+        settings.setdefault("directory", tmp_path / f"pool{len(made)}")
+        made.append(pool_or_skip(installed(), **settings))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.stop()
 
 
 @pytest.fixture(autouse=True)
 def own_condor_config() -> Iterator[None]:
     """Each test leaves the process's HTCondor configuration as it found it."""
-    from condor_advice.lab.pool import use_config
-
     before = os.environ.get("CONDOR_CONFIG")
     yield
     if os.environ.get("CONDOR_CONFIG") != before:

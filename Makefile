@@ -1,0 +1,87 @@
+# `make demo` and `make test` are all that is needed; `make help` lists the rest.
+# Works from any directory: `make -C DIR test` and `make -f DIR/Makefile test` as well.
+
+ifneq ($(lastword $(MAKEFILE_LIST)),Makefile)
+
+# Read from elsewhere with -f: begin again where the Makefile is.
+GOALS := $(or $(MAKECMDGOALS),help)
+.PHONY: $(GOALS)
+$(GOALS):
+	@$(MAKE) --no-print-directory -C '$(dir $(lastword $(MAKEFILE_LIST)))' $@
+
+else
+
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+PYTEST_ARGS ?=
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo 'make demo       advice for the held jobs of a real event log, without a pool'
+	@echo 'make test       all tests, on a real HTCondor pool set up in .pool/'
+	@echo 'make check      all that CI runs: lint and test'
+	@echo 'make lint       ruff and mypy'
+	@echo 'make bench      every benchmark, one JSON line each'
+	@echo 'make pool       HTCondor in .pool/, unless condor_master is on PATH'
+	@echo 'make clean      remove what builds and tests left; distclean: also .venv and .pool'
+
+# ---- the virtual environment: the core for the demo, everything for the tests -----------
+# The stamps say what is installed; they are as old as the last install, and pyproject.toml
+# is what decides whether that is still right.
+
+.venv/made: tools/make_venv.py
+	@echo 'making .venv'
+	@$(PYTHON) tools/make_venv.py .venv
+	@touch $@
+
+.venv/core: pyproject.toml | .venv/made
+	@echo 'installing the core into .venv'
+	@$(PIP) install --editable .
+	@touch $@
+
+.venv/dev: pyproject.toml | .venv/made
+	@echo 'installing all that tests need into .venv (some hundred megabytes)'
+	@$(PIP) install --editable '.[dev]'
+	@touch .venv/core $@
+
+# ---- what people ask for ----------------------------------------------------------------
+
+.PHONY: demo
+demo: .venv/core
+	@$(PY) -m condor_advice --log tests/logs/demo.log
+
+# A machine that cannot have a pool still runs the other tests; the reason is on the screen,
+# and again beside each skipped test.
+.PHONY: pool
+pool: .venv/dev
+	@$(PY) -m condor_advice.lab.install_pool || echo 'no pool: tests that need one will skip'
+
+.PHONY: test
+test: .venv/dev pool
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: .venv/dev
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
+
+.PHONY: check
+check: lint test
+
+.PHONY: bench
+bench: .venv/dev
+	@set -e; for benchmark in bench/*.py; do $(PY) "$$benchmark"; done
+
+.PHONY: clean
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean
+	rm -rf .venv .pool
+
+endif
