@@ -16,6 +16,7 @@ VERBS = {
     "job": "condor_advice.advise.commands.job:job",
     "gather": "condor_advice.advise.commands.gather:gather",
     "status": "condor_advice.advise.commands.status:status",
+    "lab": "condor_advice.advise.commands.lab:lab",
 }
 
 

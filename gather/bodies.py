@@ -91,6 +91,8 @@ def classad_value(text: str) -> Any:
     if text.startswith("[") and text.endswith("]"):
         pairs = (match for match in map(_ASSIGNMENT.match, _split_ad(text[1:-1])) if match)
         return {match[1]: classad_value(match[2]) for match in pairs}
+    if text.startswith("{") and text.endswith("}"):
+        return [classad_value(item) for item in text[1:-1].split(",") if item.strip()]
     for number in (int, float):
         try:
             return number(text)
@@ -140,8 +142,11 @@ def _put(ad: Ad, name: str, value: object) -> None:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return a reason's lines as one text; HTCondor indents each."""
-    return "\n".join(line.strip() for line in lines).strip()
+    """Return a reason's lines as one text; HTCondor indents each.
+
+    An empty line ends it: what follows tells how the job ended on the execution point.
+    """
+    return "\n".join(line.strip() for line in lines).strip().split("\n\n")[0]
 
 
 def _codes(ad: Ad, line: str, code: str, subcode: str) -> bool:
@@ -161,19 +166,12 @@ def _submit(head: str, lines: list[str]) -> Ad:
             continue
         if text.startswith("["):
             ad["StructuredNotes"] = classad_value(text)
+        elif text.startswith("DAG Node: "):  # the wording before the structured one
+            ad["StructuredNotes"] = {"DAGNodeName": text.removeprefix("DAG Node: ")}
         notes.append(text)
     # The schedd writes log notes (DAGMan's node among them) before user notes.
     ad.update(zip(("LogNotes", "UserNotes"), notes, strict=False))
     return ad
-
-
-def dag_node(ad: Ad) -> str | None:
-    """Return the DAG node that a submit event names, in the old wording or the new."""
-    structured = ad.get("StructuredNotes")
-    if isinstance(structured, dict) and "DAGNodeName" in structured:
-        return str(structured["DAGNodeName"])
-    notes = str(ad.get("LogNotes", ""))
-    return notes.removeprefix("DAG Node: ").strip() if notes.startswith("DAG Node: ") else None
 
 
 def _execute(head: str, lines: list[str]) -> Ad:
@@ -372,7 +370,10 @@ def _reconnected(head: str, lines: list[str]) -> Ad:
     _put(ad, "StartdName", _after(head, "reconnected to "))
     for line in lines:
         text = line.strip()
-        for words, name in (("startd address: ", "StartdAddr"), ("starter address: ", "StarterAddr")):
+        for words, name in (
+            ("startd address: ", "StartdAddr"),
+            ("starter address: ", "StarterAddr"),
+        ):
             if text.startswith(words):
                 ad[name] = text.removeprefix(words)
     return ad

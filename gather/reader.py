@@ -127,6 +127,11 @@ class EventColumns:
         """Yield the events one by one, in log order."""
         return (self.event(row, access_point) for row in range(len(self)))
 
+    def keep(self, rows: Bools) -> None:
+        """Keep some of the events only; the bytes stay."""
+        for name in ("type", "cluster", "proc", "time_us", "form", "start", "head", "end"):
+            setattr(self, name, getattr(self, name)[rows])
+
     def counts_by_type(self) -> dict[int, int]:
         """Return how many events of each number there are."""
         kinds, counts = np.unique(self.type, return_counts=True)
@@ -375,9 +380,7 @@ class _Block:
         *merged, ends = (column[order] for column in columns)
         return _Headers(*merged), ends
 
-    def _assemble(
-        self, headers: _Headers, ends: Int64s, dots: Int64s
-    ) -> tuple[EventColumns, int]:
+    def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
         """Drop what is unfinished, note what is odd, and build the columns."""
         starts, size = self.starts, len(self.data)
         unfinished = ends == len(starts)

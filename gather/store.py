@@ -1,0 +1,656 @@
+"""Keep what was read in one SQLite file: the events, and how far each log has been read.
+
+The store keeps an event log as it is: consecutive pieces of its bytes, compressed, each with
+the columns that were decoded from it and an index of the jobs in it. So nothing that a log
+said is lost, a better reader can read it again, and a million events cost a few hundred
+rows rather than a million. A piece and the cursor behind it commit together: after a
+`kill -9` at any byte the next reader goes on exactly where the stored pieces end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.reader import EventColumns, Oddity
+
+APPLICATION_ID = 0xC0AD71CE - (1 << 32)  # marks the file as ours; SQLite wants it signed
+# A small piece is merged with the next one until it has this many bytes, so that following
+# a quiet log does not leave thousands of tiny pieces behind.
+MERGE_BYTES = 256 * 1024
+MAX_ODDITIES_PER_LOG = 1000
+BUSY_SECONDS = 10.0
+
+# Each entry brings a store from its index to the next schema version; they only ever grow.
+MIGRATIONS = [
+    """
+    CREATE TABLE logs (
+        id INTEGER PRIMARY KEY,
+        path TEXT NOT NULL UNIQUE,
+        access_point TEXT NOT NULL,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        head_length INTEGER NOT NULL,
+        offset INTEGER NOT NULL,
+        tail BLOB NOT NULL,
+        state TEXT NOT NULL,
+        sequence INTEGER,
+        closed INTEGER NOT NULL,
+        read_at REAL NOT NULL
+    );
+    CREATE TABLE pieces (
+        id INTEGER PRIMARY KEY,
+        log INTEGER NOT NULL REFERENCES logs (id),
+        base INTEGER NOT NULL,          -- where the piece begins in its file
+        bytes INTEGER NOT NULL,
+        events INTEGER NOT NULL,
+        first_us INTEGER,               -- earliest and latest event, UTC microseconds
+        last_us INTEGER,
+        columns BLOB NOT NULL,
+        text BLOB NOT NULL
+    );
+    CREATE INDEX pieces_by_log ON pieces (log, id);
+    CREATE TABLE jobs (
+        job INTEGER NOT NULL,           -- cluster * 2^32 + proc
+        piece INTEGER NOT NULL,
+        PRIMARY KEY (job, piece)
+    ) WITHOUT ROWID;
+    CREATE TABLE event_counts (
+        log INTEGER NOT NULL,
+        type INTEGER NOT NULL,
+        events INTEGER NOT NULL,
+        PRIMARY KEY (log, type)
+    ) WITHOUT ROWID;
+    CREATE TABLE oddity_counts (
+        log INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        oddities INTEGER NOT NULL,
+        PRIMARY KEY (log, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE oddities (
+        id INTEGER PRIMARY KEY,
+        log INTEGER NOT NULL,
+        offset INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        excerpt TEXT NOT NULL
+    );
+    CREATE TABLE gaps (
+        id INTEGER PRIMARY KEY,
+        log TEXT NOT NULL,
+        found_at REAL NOT NULL,
+        reason TEXT NOT NULL,
+        bytes_lost INTEGER,
+        events_lost INTEGER,
+        after_sequence INTEGER,
+        before_sequence INTEGER
+    );
+    """,
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far one log has been read, and how to know its file again."""
+
+    log: str  # the path under which it is followed
+    access_point: str
+    device: int
+    inode: int
+    head: bytes  # digest of the file's first bytes
+    head_length: int
+    offset: int
+    tail: bytes  # digest of the bytes just before the offset
+    state: str  # the reader's own, as JSON
+    sequence: int | None  # in the header of a global event log
+    closed: bool
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a log that was gone before it could be read."""
+
+    log: str
+    found_at: float
+    reason: str
+    bytes_lost: int | None
+    events_lost: int | None
+    after_sequence: int | None
+    before_sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """What the store knows of one log."""
+
+    cursor: Cursor
+    events_by_type: dict[int, int]
+    oddities: dict[str, int]
+    last_event: float | None  # UTC seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of a log's bytes with the events in it."""
+
+    id: int
+    log: str
+    access_point: str
+    columns: EventColumns
+
+
+class StoreUnreachable(Unreachable):
+    """The store cannot be opened, read or written."""
+
+
+class StoreBusy(StoreUnreachable):
+    """Another process is writing to the store."""
+
+
+class StoreDamaged(StoreUnreachable):
+    """The file is no store, or SQLite finds it damaged."""
+
+
+def default_store_path() -> Path:
+    """Return where the store is when nothing names one: $CONDOR_ADVICE_STORE, or XDG."""
+    if named := os.environ.get("CONDOR_ADVICE_STORE"):
+        return Path(named)
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(base) / "condor-advice" / "store.sqlite"
+
+
+class Store:
+    """One access point's events. One process writes, any number read."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, readonly: bool = False, wait: float = BUSY_SECONDS
+    ) -> None:
+        self.path = Path(path)
+        self.readonly = readonly
+        self._lock = None if readonly else _WriterLock(self.path, wait)
+        try:
+            with self._translated():
+                self._db = self._connect()
+        except BaseException:
+            if self._lock:
+                self._lock.release()
+            raise
+        self._compress: Any = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let the next writer in."""
+        self._db.close()
+        if self._lock:
+            self._lock.release()
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.readonly:
+            if not self.path.exists():
+                raise StoreUnreachable(
+                    f"{self.path}: there is no store yet; "
+                    "make it with `condor-advice gather LOG` or name one with --store"
+                )
+            uri = f"{self.path.absolute().as_uri()}?mode=ro"
+            db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            db.execute("PRAGMA query_only = ON")
+        else:
+            _create_private(self.path)
+            db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
+            db.execute("PRAGMA page_size = 8192")
+            db.execute("PRAGMA journal_mode = WAL")
+            # A power cut may undo the last transactions but never half of one, and the
+            # cursor goes back with its events: they are read again.
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA journal_size_limit = 67108864")
+        db.execute("PRAGMA cache_size = -32768")
+        self._migrate(db)
+        return db
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        [version] = db.execute("PRAGMA user_version").fetchone()
+        [application] = db.execute("PRAGMA application_id").fetchone()
+        tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and application != APPLICATION_ID:
+            raise StoreDamaged(
+                f"{self.path}: an SQLite file, but not a store of condor-advice; name another"
+            )
+        if version > len(MIGRATIONS):
+            raise StoreUnreachable(
+                f"{self.path}: written by a newer condor-advice (schema {version}, "
+                f"this one knows {len(MIGRATIONS)}); upgrade condor-advice"
+            )
+        if version == len(MIGRATIONS):
+            return
+        if self.readonly:
+            raise StoreUnreachable(
+                f"{self.path}: schema {version} is older than this condor-advice; "
+                "run `condor-advice gather` once to bring it up to date"
+            )
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for script in MIGRATIONS[version:]:
+                for statement in filter(str.strip, script.split(";\n")):
+                    db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ones that say what to do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise _explain(self.path, error) from error
+
+    # Writing.
+
+    def append(
+        self, columns: EventColumns | None, cursor: Cursor, gaps: Sequence[Gap] = ()
+    ) -> None:
+        """Commit events, oddities, gaps and the cursor behind them, all or nothing."""
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                log = self._save_cursor(cursor)
+                if columns is not None:
+                    self._save_piece(log, columns)
+                    self._save_oddities(log, columns)
+                self._db.executemany(
+                    "INSERT INTO gaps (log, found_at, reason, bytes_lost, events_lost, "
+                    "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [_values(gap) for gap in gaps],
+                )
+                self._db.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back by itself after some errors, such as a full disk.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _save_cursor(self, cursor: Cursor) -> int:
+        row = self._db.execute(
+            "INSERT INTO logs (path, access_point, device, inode, head, head_length, offset,"
+            " tail, state, sequence, closed, read_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (path) DO UPDATE SET access_point = excluded.access_point,"
+            " device = excluded.device, inode = excluded.inode, head = excluded.head,"
+            " head_length = excluded.head_length, offset = excluded.offset,"
+            " tail = excluded.tail, state = excluded.state, sequence = excluded.sequence,"
+            " closed = excluded.closed, read_at = excluded.read_at RETURNING id",
+            _values(cursor),
+        ).fetchall()
+        return int(row[0][0])
+
+    def _save_piece(self, log: int, columns: EventColumns) -> None:
+        if not columns.data:
+            return
+        self._count("event_counts", ("type", "events"), log, columns.counts_by_type().items())
+        keys = job_keys(columns)
+        last = self._db.execute(
+            "SELECT id, base, bytes, columns, text FROM pieces WHERE log = ? "
+            "ORDER BY id DESC LIMIT 1",
+            (log,),
+        ).fetchone()
+        piece = None
+        if last and last[2] < MERGE_BYTES and last[1] + last[2] == columns.base:
+            piece = last[0]
+            columns = _join(_decode(last[1], last[3], last[4]), columns)
+        row = (
+            log,
+            columns.base,
+            len(columns.data),
+            len(columns),
+            int(columns.time_us.min()) if len(columns) else None,
+            int(columns.time_us.max()) if len(columns) else None,
+            self._squeeze(_pack(columns)),
+            self._squeeze(columns.data),
+        )
+        if piece is None:
+            piece = self._db.execute(
+                "INSERT INTO pieces (log, base, bytes, events, first_us, last_us, columns, text)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            ).lastrowid
+        else:
+            self._db.execute(
+                "UPDATE pieces SET log = ?, base = ?, bytes = ?, events = ?, first_us = ?,"
+                " last_us = ?, columns = ?, text = ? WHERE id = ?",
+                (*row, piece),
+            )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO jobs VALUES (?, ?)",
+            zip(np.unique(keys).tolist(), _repeat(piece), strict=False),
+        )
+
+    def _save_oddities(self, log: int, columns: EventColumns) -> None:
+        if not columns.oddity_counts:
+            return
+        self._count("oddity_counts", ("kind", "oddities"), log, columns.oddity_counts.items())
+        [kept] = self._db.execute("SELECT count(*) FROM oddities WHERE log = ?", (log,)).fetchone()
+        room = max(0, MAX_ODDITIES_PER_LOG - kept)
+        self._db.executemany(
+            "INSERT INTO oddities (log, offset, kind, excerpt) VALUES (?, ?, ?, ?)",
+            [(log, o.offset, o.kind, o.excerpt) for o in columns.oddities[:room]],
+        )
+
+    def _count(
+        self, table: str, names: tuple[str, str], log: int, counts: Iterable[tuple[Any, int]]
+    ) -> None:
+        """Add to a table of counts per log."""
+        key, number = names
+        self._db.executemany(
+            f"INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT (log, {key}) "
+            f"DO UPDATE SET {number} = {number} + excluded.{number}",
+            [(log, what, count) for what, count in counts],
+        )
+
+    def _squeeze(self, data: bytes) -> bytes:
+        if self._compress is None:
+            import zstandard
+
+            # Level 1: event logs shrink tenfold at any level, and reading must stay fast.
+            self._compress = zstandard.ZstdCompressor(level=1).compress
+        squeezed: bytes = self._compress(data)
+        return squeezed
+
+    # Reading.
+
+    def cursor(self, log: str) -> Cursor | None:
+        """Return how far a log has been read, if it has been."""
+        with self._translated():
+            row = self._db.execute(f"SELECT {_CURSOR} FROM logs WHERE path = ?", (log,))
+            return next(map(_cursor, row), None)
+
+    def cursors(self) -> list[Cursor]:
+        """Return how far each log has been read."""
+        with self._translated():
+            return [_cursor(row) for row in self._db.execute(f"SELECT {_CURSOR} FROM logs")]
+
+    def counts_by_type(self) -> dict[int, int]:
+        """Return how many events of each number the store holds, over all logs."""
+        with self._translated():
+            rows = self._db.execute(
+                "SELECT type, sum(events) FROM event_counts GROUP BY type ORDER BY type"
+            )
+            return dict(rows.fetchall())
+
+    def logs(self) -> list[LogStatus]:
+        """Return what is known of each log."""
+        with self._translated():
+            found = []
+            for number, *row in self._db.execute(f"SELECT id, {_CURSOR} FROM logs ORDER BY path"):
+                events = self._db.execute(
+                    "SELECT type, events FROM event_counts WHERE log = ?", (number,)
+                )
+                oddities = self._db.execute(
+                    "SELECT kind, oddities FROM oddity_counts WHERE log = ?", (number,)
+                )
+                [last] = self._db.execute(
+                    "SELECT max(last_us) FROM pieces WHERE log = ?", (number,)
+                ).fetchone()
+                found.append(
+                    LogStatus(
+                        _cursor(row),
+                        dict(events.fetchall()),
+                        dict(oddities.fetchall()),
+                        None if last is None else last / 1e6,
+                    )
+                )
+            return found
+
+    def oddities(self, log: str, limit: int = 20) -> list[Oddity]:
+        """Return the first oddities of one log, with their places."""
+        with self._translated():
+            rows = self._db.execute(
+                "SELECT offset, kind, excerpt FROM oddities WHERE log ="
+                " (SELECT id FROM logs WHERE path = ?) ORDER BY id LIMIT ?",
+                (log, limit),
+            )
+            return [Oddity(*row) for row in rows]
+
+    def gaps(self) -> list[Gap]:
+        """Return all that is known to be missing."""
+        with self._translated():
+            rows = self._db.execute(
+                "SELECT log, found_at, reason, bytes_lost, events_lost, after_sequence,"
+                " before_sequence FROM gaps ORDER BY id"
+            )
+            return [Gap(*row) for row in rows]
+
+    def pieces(self, after: int = 0, log: str | None = None) -> Iterator[Piece]:
+        """Yield the stored pieces in the order in which they came, one at a time in memory.
+
+        The last piece of a log may still grow: come back for it with the id before its own.
+        """
+        while True:
+            found = self._piece_rows(
+                "pieces.id > ? AND (? IS NULL OR logs.path = ?) ORDER BY pieces.id LIMIT 1",
+                (after, log, log),
+            )
+            if not found:
+                return
+            yield found[0]
+            after = found[0].id
+
+    def job_pieces(self, cluster: int, proc: int | None = None) -> list[Piece]:
+        """Return what the store has of one job, or of a whole cluster: only its events."""
+        low = job_key(cluster, proc or 0)
+        high = low if proc is not None else job_key(cluster, (1 << 32) - 1)
+        found = self._piece_rows(
+            "pieces.id IN (SELECT piece FROM jobs WHERE job BETWEEN ? AND ?) ORDER BY pieces.id",
+            (low, high),
+        )
+        for piece in found:
+            columns = piece.columns
+            rows = columns.cluster == cluster
+            if proc is not None:
+                rows &= columns.proc == proc
+            columns.keep(rows)
+        return found
+
+    def log_text(self, log: str) -> Iterator[bytes]:
+        """Yield all bytes that were read from a log, in order."""
+        return (piece.columns.data for piece in self.pieces(log=log))
+
+    def _piece_rows(self, where: str, values: Sequence[object]) -> list[Piece]:
+        with self._translated():
+            rows = self._db.execute(
+                "SELECT pieces.id, logs.path, logs.access_point, base, columns, text "
+                f"FROM pieces JOIN logs ON logs.id = pieces.log WHERE {where}",
+                values,
+            )
+            return [Piece(row[0], row[1], row[2], _decode(*row[3:])) for row in rows]
+
+
+def job_key(cluster: int, proc: int) -> int:
+    """Return the number under which a job is indexed."""
+    return (cluster << 32) + proc
+
+
+def job_keys(columns: EventColumns) -> npt.NDArray[np.int64]:
+    """Return the keys of the events' jobs; events of no job have none."""
+    keys = (columns.cluster.astype(np.int64) << 32) + columns.proc
+    return keys[columns.cluster >= 0]
+
+
+_CURSOR = (
+    "path, access_point, device, inode, head, head_length, offset, tail, state, sequence, "
+    "closed, read_at"
+)
+_COLUMN_TYPES = (
+    ("type", "<i2"),
+    ("form", "u1"),
+    ("cluster", "<i4"),
+    ("proc", "<i4"),
+    ("time_us", "<i8"),
+    ("start", "<u4"),
+    ("head", "<u2"),  # from start
+    ("end", "<u4"),  # from start
+)
+
+
+def _cursor(row: Sequence[Any]) -> Cursor:
+    *fields, closed, read_at = row
+    return Cursor(*fields, bool(closed), read_at)
+
+
+def _values(record: Cursor | Gap) -> tuple[Any, ...]:
+    return tuple(getattr(record, name) for name in record.__slots__)
+
+
+def _repeat(value: Any) -> Iterator[Any]:
+    while True:
+        yield value
+
+
+def _pack(columns: EventColumns) -> bytes:
+    """Write the columns one after the other; what grows steadily is kept as its steps."""
+    steps = {
+        "time_us": np.diff(columns.time_us, prepend=0),
+        "start": np.diff(columns.start, prepend=0),
+        "head": columns.head - columns.start,
+        "end": columns.end - columns.start,
+    }
+    return b"".join(
+        steps.get(name, getattr(columns, name)).astype(kind).tobytes()
+        for name, kind in _COLUMN_TYPES
+    )
+
+
+def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
+    import zstandard
+
+    expand = zstandard.ZstdDecompressor().decompress
+    raw, data = expand(packed), expand(text)
+    count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
+    found: dict[str, Any] = {}
+    at = 0
+    for name, kind in _COLUMN_TYPES:
+        found[name] = np.frombuffer(raw, kind, count, at)
+        at += found[name].nbytes
+    start = np.cumsum(found["start"], dtype=np.int64)
+    found |= {
+        "time_us": np.cumsum(found["time_us"], dtype=np.int64),
+        "start": start,
+        "head": start + found["head"],
+        "end": start + found["end"],
+    }
+    return EventColumns(data=data, base=base, **found)
+
+
+def _join(first: EventColumns, second: EventColumns) -> EventColumns:
+    """Return two consecutive pieces as one."""
+    shift = len(first.data)
+    shifts = {"start": shift, "head": shift, "end": shift}
+    return EventColumns(
+        data=first.data + second.data,
+        base=first.base,
+        **{
+            name: np.append(getattr(first, name), getattr(second, name) + shifts.get(name, 0))
+            for name, _ in _COLUMN_TYPES
+        },
+    )
+
+
+def _create_private(path: Path) -> None:
+    """Make the file readable by its owner alone: it names other people's jobs."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StoreUnreachable(
+            f"{path}: the store cannot be written ({error.strerror}); "
+            "name another with --store or CONDOR_ADVICE_STORE"
+        ) from None
+
+
+def _explain(path: Path, error: sqlite3.DatabaseError) -> AdviceError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(
+            f"{path}: not a store, or damaged ({error}); move it away and gather the logs again"
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnreachable(
+            f"{path}: the disk is full; nothing was lost or half written: free some space, "
+            "then run the same command again"
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return StoreUnreachable(
+            f"{path}: the store cannot be opened or written ({error}); check its permissions "
+            "and those of its directory, or name another with --store"
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"{path}: the store is busy ({error}); try again in a moment")
+    return StoreUnreachable(f"{path}: {error}")
+
+
+class _WriterLock:
+    """One writer at a time. The kernel frees the lock when its holder dies, however it dies."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._fd = -1
+        lock = path.with_name(path.name + ".lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreUnreachable(
+                f"{path}: the store cannot be written ({error.strerror}); "
+                "name another with --store or CONDOR_ADVICE_STORE"
+            ) from None
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    holder = os.pread(self._fd, 4096, 0).decode("utf-8", "replace")
+                    os.close(self._fd)
+                    raise StoreBusy(
+                        f"{path}: {_describe(holder)} is writing to this store; "
+                        "stop it, or name another store with --store"
+                    ) from None
+                time.sleep(0.05)
+        us = {"pid": os.getpid(), "host": socket.gethostname(), "command": sys.argv[:4]}
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(us).encode(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _describe(holder: str) -> str:
+    try:
+        us = json.loads(holder)
+        command = " ".join([os.path.basename(us["command"][0]), *us["command"][1:]])
+        return f"process {us['pid']} on {us['host']} ({command})"
+    except (ValueError, KeyError, IndexError, TypeError):
+        return "another process"
