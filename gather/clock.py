@@ -65,7 +65,7 @@ class Clock:
         walls = moments + np.maximum(before, after)
         offsets = np.append(before, after[-1])
         index = np.searchsorted(walls, local, side="right")
-        utc = local - offsets[index]
+        utc: Int64s = local - offsets[index]
         # The repeated hour lies just before the wall time of a change that sets back.
         upcoming = np.minimum(index, len(walls) - 1)
         repeated = (index < len(walls)) & (

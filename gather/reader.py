@@ -282,8 +282,8 @@ class _Block:
         minute, second = pair(time, 1), pair(time, 4)
         good &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
         good &= (hour <= 23) & (minute <= 59) & (second <= 60)
-        year = words[at]
-        year = pair(year, 0) * 100 + pair(year, 2)
+        front = words[at]
+        year = pair(front, 0) * 100 + pair(front, 2)
         if not iso.all():
             self._fill_years(year, month, day, ~iso & good)
         seconds = _days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second
@@ -319,7 +319,8 @@ class _Block:
         loaded = self.words[self.starts[lines]]
         behind = (loaded >> np.uint64(24)) & np.uint64(255)
         alone = (behind == 10) | (behind == 13) | (behind == 0)
-        return lines[((loaded & word(b"\xff\xff\xff")) == word(b"...")) & alone]
+        closing: Int64s = lines[((loaded & word(b"\xff\xff\xff")) == word(b"...")) & alone]
+        return closing
 
     def _ends(self, lines: Int64s, closers: Int64s) -> Int64s:
         """Return for each opening line the line that ends its event.
@@ -330,7 +331,8 @@ class _Block:
         never = len(self.starts)
         index = np.searchsorted(closers, lines)
         closing = np.append(closers, never)[index]
-        return np.minimum(closing, np.append(lines[1:], never))
+        ends: Int64s = np.minimum(closing, np.append(lines[1:], never))
+        return ends
 
     def _with_objects(
         self, headers: _Headers, ends: Int64s, lines: Int64s

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -514,8 +514,8 @@ _COLUMN_TYPES = (
 
 
 def _cursor(row: Sequence[Any]) -> Cursor:
-    *fields, closed, read_at = row
-    return Cursor(*fields, bool(closed), read_at)
+    cursor = Cursor(*row)
+    return replace(cursor, closed=bool(cursor.closed))
 
 
 def _values(record: Cursor | Gap) -> tuple[Any, ...]:
@@ -566,14 +566,11 @@ def _join(first: EventColumns, second: EventColumns) -> EventColumns:
     """Return two consecutive pieces as one."""
     shift = len(first.data)
     shifts = {"start": shift, "head": shift, "end": shift}
-    return EventColumns(
-        data=first.data + second.data,
-        base=first.base,
-        **{
-            name: np.append(getattr(first, name), getattr(second, name) + shifts.get(name, 0))
-            for name, _ in _COLUMN_TYPES
-        },
-    )
+    joined: dict[str, Any] = {
+        name: np.append(getattr(first, name), getattr(second, name) + shifts.get(name, 0))
+        for name, _ in _COLUMN_TYPES
+    }
+    return EventColumns(data=first.data + second.data, base=first.base, **joined)
 
 
 def _create_private(path: Path) -> None:
