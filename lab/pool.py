@@ -568,9 +568,9 @@ _config_outside_pools: list[str | None] = []
 
 def use_config(config: str | None) -> None:
     """Make `htcondor2` in this process, loaded or not, use that configuration file."""
-    # Without any configuration htcondor2 ends the process at the first use; ONLY_ENV is
-    # HTCondor's word for "no file, and that is meant".
-    os.environ["CONDOR_CONFIG"] = config or "ONLY_ENV"
+    # With no configuration at all htcondor2 may end the process, so it is given an empty
+    # one, as its own import does. (HTCondor's ONLY_ENV would stick: later files are ignored.)
+    os.environ["CONDOR_CONFIG"] = config or os.devnull
     if "htcondor2" in sys.modules:
         sys.modules["htcondor2"].reload_config()
     if config is None:
