@@ -235,7 +235,6 @@ class Apt:
         own = {
             "Acquire::Languages": "none",
             "Acquire::PDiffs": "false",
-            "Acquire::Retries": "3",
             "APT::Architecture": "amd64",
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "",  # as ourselves: the directory may be closed to _apt
@@ -251,7 +250,8 @@ class Apt:
         }
         config = directory / "apt.conf"
         settings = [f'{name} "{value}";' for name, value in own.items()]
-        config.write_text("\n".join([*acquire, *settings]) + "\n")
+        # Retries come first: the machine's own number, if it has one, wins.
+        config.write_text("\n".join(['Acquire::Retries "3";', *acquire, *settings]) + "\n")
         self.environ = {**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C"}
 
     def use_first_suite_with(self, package: str, suites: Sequence[str]) -> str:

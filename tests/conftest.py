@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from condor_advice.lab.install_pool import HTCondor, PoolUnavailable, installed
+from condor_advice.lab.install_pool import PoolUnavailable, installed
 from condor_advice.lab.pool import Pool, use_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,12 +37,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"pool tests: {ran} ran, {skipped} skipped")
 
 
-def pool_or_skip(htcondor: HTCondor | None, **settings: Any) -> Pool:
+def pool_or_skip(**settings: Any) -> Pool:
     """A pool that is not started yet, or the reason why there is none."""
     try:
-        if htcondor is None:
+        settings.setdefault("htcondor", installed())
+        if settings["htcondor"] is None:
             raise PoolUnavailable("HTCondor is not installed; `make pool` installs it in .pool/")
-        return Pool(htcondor=htcondor, **settings)
+        return Pool(**settings)
     except PoolUnavailable as error:
         if REQUIRE_POOL:
             pytest.fail(f"pool tests are required here, and there is no pool: {error}")
@@ -52,7 +53,7 @@ def pool_or_skip(htcondor: HTCondor | None, **settings: Any) -> Pool:
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A real HTCondor pool, started at its first use and shared by the whole session."""
-    with pool_or_skip(installed(), directory=tmp_path_factory.mktemp("pool")) as running:
+    with pool_or_skip(directory=tmp_path_factory.mktemp("pool")) as running:
         yield running
 
 
@@ -66,7 +67,7 @@ def make_pool(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
 
     def make(**settings: Any) -> Pool:
         settings.setdefault("directory", tmp_path / f"pool{len(made)}")
-        made.append(pool_or_skip(installed(), **settings))
+        made.append(pool_or_skip(**settings))
         return made[-1]
 
     yield make

@@ -1,0 +1,152 @@
+"""The arrows between the rooms, and what each path must not load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# What each room may import of the others.
+MAY_IMPORT: dict[str, set[str]] = {
+    "gather": set(),
+    "preprocess": {"gather"},
+    "model": {"gather", "preprocess"},
+    "advise": {"gather", "preprocess", "model"},
+    "dag": {"gather", "preprocess", "model"},
+    "lab": {"gather", "preprocess", "model"},
+    "checkpoint": set(),
+}
+# The command line is where all rooms meet: a verb may call the room it is named after.
+VERBS_MAY_IMPORT = {"dag", "lab"}
+TRAINING_PACKAGES = {
+    "imblearn",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "sklearn",
+    "torch",
+    "wandb",
+    "xgboost",
+}
+
+
+def imports_in(source: str, package: list[str]) -> Iterator[tuple[int, str]]:
+    """Line and full name of every import, also those inside functions."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            # `from condor_advice import gather` names a room only in its last word.
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+    """The imports of one file of a room."""
+    return imports_in(file.read_text(), ["condor_advice", *file.relative_to(ROOT).parent.parts])
+
+
+def room_of(module: str) -> str | None:
+    """The room a module belongs to; a bare `import model` counts as well."""
+    words = module.split(".")
+    if words[0] == "condor_checkpoint":
+        return "checkpoint"
+    if words[0] == "condor_advice":
+        words = words[1:]
+    return words[0] if words and words[0] in MAY_IMPORT else None
+
+
+def allowed_in(file: Path) -> set[str]:
+    """The other rooms that this file may import."""
+    room, *below = file.relative_to(ROOT).parts
+    is_verb = room == "advise" and below[0] == "commands"
+    return MAY_IMPORT[room] | (VERBS_MAY_IMPORT if is_verb else set())
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_point_one_way(room: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files, f"the room {room}/ is empty: this test looks in the wrong place"
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} imports {module}"
+        for file in files
+        for line, module in imports_of(file)
+        if room_of(module) not in {None, room, *allowed_in(file)}
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_rooms_are_imported_by_their_installed_names_alone(room: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} imports {module}"
+        for file in (ROOT / room).rglob("*.py")
+        for line, module in imports_of(file)
+        if module.split(".")[0] in MAY_IMPORT
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "import condor_advice.advise.cli",
+        "from condor_advice import advise",
+        "from condor_advice.advise.cli import main",
+        "from ..advise import cli",
+        "def late():\n    from condor_advice.advise import cli",
+    ],
+)
+def test_the_arrows_are_seen_in_every_form_of_import(form: str) -> None:
+    found = [room_of(module) for _, module in imports_in(form, ["condor_advice", "gather"])]
+    assert found == ["advise"]
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level names of all modules a fresh Python has loaded after the statement."""
+    code = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    # The site-packages are there (no -S): what is forbidden must be found, and refused.
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    return set(done.stdout.split())
+
+
+def test_the_hook_loads_the_standard_library_alone() -> None:
+    # What the environment itself loads at start-up (an editable install's finder) is no
+    # doing of ours.
+    foreign = loaded_after("import condor_checkpoint") - loaded_after("pass")
+    assert "condor_checkpoint" in foreign
+    assert foreign - set(sys.stdlib_module_names) == {"condor_checkpoint"}
+
+
+def test_every_module_of_the_hook_loads_the_standard_library_alone() -> None:
+    modules = sorted(
+        "condor_checkpoint." + ".".join(file.relative_to(ROOT / "checkpoint").with_suffix("").parts)
+        for file in (ROOT / "checkpoint").rglob("*.py")
+        if file.name not in ("__init__.py", "__main__.py")
+    )
+    statement = "\n".join(f"import {module}" for module in modules) or "import condor_checkpoint"
+    foreign = loaded_after(statement) - loaded_after("pass") - set(sys.stdlib_module_names)
+    assert foreign == {"condor_checkpoint"}
+
+
+def test_the_advice_path_loads_no_training_package() -> None:
+    loaded = loaded_after(
+        "import importlib, condor_advice.advise.cli as cli\n"
+        "importlib.import_module(cli.VERBS['job'].partition(':')[0])"
+    )
+    assert "condor_advice" in loaded
+    assert loaded & TRAINING_PACKAGES == set()
+
+
+def test_the_command_line_itself_loads_no_heavy_package() -> None:
+    loaded = loaded_after("import condor_advice.advise.cli")
+    assert loaded & {*TRAINING_PACKAGES, "htcondor2", "numpy"} == set()
