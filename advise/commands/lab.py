@@ -1,0 +1,84 @@
+"""`condor-advice lab`: make hold episodes, real ones on a private pool or simulated ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from condor_advice.gather.errors import UsageError
+
+
+@click.group()
+def lab() -> None:
+    """Make hold episodes: real ones on a real pool, or simulated ones at scale."""
+
+
+@lab.command()
+@click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(min=0.3),
+              help="How long to go on.")
+@click.option("--seed", default=1, show_default=True, help="Chooses owners, batches and faults.")
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path),
+              help="A new directory for the recording.")
+@click.option("--randomised-release", is_flag=True,
+              help="Release every held job after a random delay, for unbiased truth.")
+@click.option("--behaviour", "behaviours", multiple=True, metavar="NAME=SHARE",
+              help="Share of release_now, release_later, fix, remove or ignore.")
+@click.option("--points", default="steady,steady,bare,flaky,black-hole,small",
+              show_default=True, metavar="KIND,...", help="One execution point for each kind.")
+@click.option("--point-prefix", default="node", show_default=True,
+              help="What the names of the execution points begin with.")
+@click.option("--memory-policy", default="stock", show_default=True,
+              type=click.Choice(["stock", "per-run"]),
+              help="stock looks at the usage left over from the run before.")
+@click.option("--dates", default="iso", show_default=True, type=click.Choice(["iso", "mm/dd"]),
+              help="How the global event log writes dates.")
+@click.option("--owners", default=12, show_default=True, type=click.IntRange(1, 26))
+@click.option("--batches-per-minute", default=22.0, show_default=True,
+              type=click.FloatRange(min=0.5))
+@click.option("--pace", default=1.0, show_default=True, type=click.FloatRange(min=0.05),
+              help="Multiplies every waiting time; below 1 is faster.")
+@click.option("--scenario", "scenarios", multiple=True, metavar="NAME",
+              help="Use only these; may be given several times.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
+def run(minutes: float, seed: int, out: Path, randomised_release: bool,
+        behaviours: tuple[str, ...], points: str, point_prefix: str, memory_policy: str,
+        dates: str, owners: int, batches_per_minute: float, pace: float,
+        scenarios: tuple[str, ...], as_json: bool) -> None:
+    """Run a private pool with faults and owners, and leave a recording of it."""
+    from condor_advice.lab.owners import BEHAVIOURS
+    from condor_advice.lab.run import LabSettings, run_lab
+
+    shares = dict(BEHAVIOURS)
+    for word in behaviours:
+        name, _, share = word.partition("=")
+        try:
+            shares[name] = float(share)
+        except ValueError:
+            raise UsageError(f"--behaviour {word}: write NAME=SHARE, as in fix=0.4") from None
+    settings = LabSettings(
+        minutes, seed, randomised_release, shares, tuple(points.split(",")), point_prefix,
+        memory_policy, dates == "iso", owners, batches_per_minute, pace, scenarios)
+    recording = run_lab(settings, out, say=lambda line: click.echo(line, err=True))
+    if as_json:
+        click.echo(json.dumps(recording.manifest))
+        return
+    click.echo(recording.table())
+    click.echo(f"{recording.manifest['jobs']} jobs, {recording.manifest['episodes']} hold "
+               f"episodes; recording in {out}")
+
+
+@lab.command("scenarios")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
+def list_scenarios(as_json: bool) -> None:
+    """List what can go wrong in the lab."""
+    from condor_advice.lab.scenarios import load_scenarios
+
+    for scenario in load_scenarios().values():
+        if as_json:
+            click.echo(json.dumps({"name": scenario.name, "family": scenario.family,
+                                   "weight": scenario.weight, "about": scenario.about}))
+        else:
+            click.echo(f"{scenario.name:26} {scenario.family:11} "
+                       f"{scenario.about.splitlines()[0]}")

@@ -1,0 +1,57 @@
+"""Neutral names: the same programs, files and batches occur with every cause and with none.
+
+Whatever a scenario does, what it is called is drawn from here, so that no model can learn
+the cause from a name. A test checks that names and scenarios do not go together.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+OWNERS = (
+    "amara", "bjorn", "chiara", "dmitri", "elif", "farid", "greta", "hana", "ines", "jonas",
+    "kavya", "lars", "mei", "nadia", "oskar", "priya", "quinn", "rosa", "stefan", "tariq",
+    "uma", "viktor", "wanda", "ximena", "yusuf", "zoe",
+)
+PROJECTS = (
+    "alignment", "batch7", "cosmo", "detector", "ensemble", "folding", "genome", "hydro",
+    "imaging", "jets", "kinetics", "lattice", "mesh", "neuro", "orbit", "plasma",
+)
+_PROGRAMS = (
+    "analyse", "assemble", "bootstrap", "calibrate", "classify", "compare", "evolve", "extract",
+    "filter", "fit", "infer", "integrate", "main", "merge", "process", "reduce", "run", "sample",
+    "scan", "simulate", "solve", "train", "transform", "worker",
+)
+_PROGRAM_ENDINGS = ("", ".sh", ".py", ".bin", "_v2", "-job")
+_DATA = (
+    "array", "block", "chunk", "config", "cube", "events", "frames", "grid", "hits", "index",
+    "input", "mask", "model", "panel", "params", "part", "ref", "samples", "seeds", "series",
+    "table", "tile", "weights",
+)
+_DATA_ENDINGS = (".dat", ".csv", ".h5", ".json", ".npy", ".tar", ".txt", ".zip")
+
+
+def program(rng: Random) -> str:
+    """A file name for an executable."""
+    return rng.choice(_PROGRAMS) + rng.choice(_PROGRAM_ENDINGS)
+
+
+def data(rng: Random) -> str:
+    """A file name for an input or an output."""
+    return f"{rng.choice(_DATA)}_{rng.randrange(1000):03d}{rng.choice(_DATA_ENDINGS)}"
+
+
+def arguments(rng: Random) -> str:
+    """Arguments as people write them; no program here looks at them."""
+    words = []
+    for _ in range(rng.randrange(4)):
+        flag = rng.choice(("--seed", "--chunk", "--threads", "--level", "-n", "-k", "--step"))
+        words.append(f"{flag} {rng.randrange(100)}")
+    if rng.random() < 0.5:
+        words.append("$(Process)")
+    return " ".join(words)
+
+
+def batch(rng: Random) -> str:
+    """A batch name."""
+    return f"{rng.choice(PROJECTS)}-{rng.choice(_DATA)}-{rng.randrange(100):02d}"

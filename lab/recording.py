@@ -1,0 +1,203 @@
+"""Recordings of lab runs: what a run leaves, how it is scrubbed, packed and unpacked.
+
+A recording holds `events/EventLog` with its rotations, `userlogs/`, `jobs.jsonl` (the last
+ad of each job), `epochs.jsonl` (one ad for each run of a job), `truth.jsonl` and
+`manifest.json`. Packed, it is one `.tar.xz`; the ones that are shipped stand in
+`recordings/` with a manifest over all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import socket
+import tarfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.lab.truth import (
+    OUTCOMES,
+    Truth,
+    in_order,
+    mark_struck,
+    read_holds,
+    tabulate,
+    utc,
+    write_truth,
+)
+
+if TYPE_CHECKING:
+    from condor_advice.lab.run import LabSettings
+    from condor_advice.lab.world import World
+
+SHIPPED = Path(__file__).with_name("recordings")
+
+# Attributes that describe this machine rather than the job, or are long and say nothing.
+_DROPPED = re.compile(
+    r"^(Environment|Env|CondorPlatform|StarterIpAddr|StartdIpAddr|RemoteSlotID|PublicClaimId"
+    r"|.*ClaimIds?|CoreSize|UserLog|.*IpAddr|LastRemotePool|AutoCluster.*|.*_RAW|Recent.*"
+    r"|Block(Read|Write).*|Stats.*|StartdPrincipal|ServerTime|Requirements|TargetType|Stream.*"
+    r"|LeaveJobInQueue|CommittedS.*|Num(Ckpts|Restarts)|OrigMaxHosts|M(in|ax)Hosts)$")
+
+
+class RecordingError(AdviceError):
+    """A recording cannot be used, or may not be shipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A finished run."""
+
+    directory: Path
+    manifest: Mapping[str, Any]
+
+    def table(self) -> str:
+        """Scenarios against outcomes, as text."""
+        return format_table(self.manifest["episodes_by_scenario"])
+
+
+def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
+    """Scenarios down, outcomes across."""
+    width = max([len(name) for name in table] + [8])
+    heads = [outcome.replace("NEVER_RELEASED", "NEVER_REL") for outcome in OUTCOMES]
+    lines = [" ".join([f"{'scenario':{width}}", *(f"{head:>10}" for head in heads), f"{'all':>6}"])]
+    total: Counter[str] = Counter()
+    for name, counts in table.items():
+        total.update(counts)
+        lines.append(" ".join([f"{name:{width}}", *(f"{counts.get(o, 0):10d}" for o in OUTCOMES),
+                               f"{sum(counts.values()):6d}"]))
+    lines.append(" ".join([f"{'all':{width}}", *(f"{total[o]:10d}" for o in OUTCOMES),
+                           f"{sum(total.values()):6d}"]))
+    return "\n".join(lines)
+
+
+def leave_recording(out: Path, work: Path, release: Path, truths: list[Truth],
+                    ads: list[dict[str, Any]], epochs: list[dict[str, Any]], world: World,
+                    settings: LabSettings, version: str) -> Recording:
+    """Copy what the pool wrote into `out`, scrubbed, and count what is in it."""
+    scrub = Scrubber(work, release)
+    (out / "events").mkdir()
+    logs = []
+    for path in in_order(work / "pool" / "events" / "EventLog"):
+        copy = out / "events" / path.name
+        copy.write_text(scrub(path.read_text(errors="replace")))
+        logs.append(copy)
+    (out / "userlogs").mkdir()
+    for path in sorted([*(work / "home").rglob("*.log"), *world.spool.rglob("*.log")]):
+        if path.stat().st_size and not path.name.endswith((".dagman.log", "job_queue.log")):
+            name = "-".join(path.relative_to(work).parts[1:])
+            (out / "userlogs" / name).write_text(scrub(path.read_text(errors="replace")))
+    _write_ads(out / "jobs.jsonl", ads, scrub)
+    _write_ads(out / "epochs.jsonl", epochs, scrub)
+
+    rows = {(row.cluster, row.proc): row for row in truths}
+    holds = read_holds(logs)
+    projects = {(ad["ClusterId"], ad["ProcId"]): str(ad.get("ProjectName", "")) for ad in ads}
+    mark_struck(rows, holds, [*world.troubles, *world.over_share], projects)
+    write_truth(out / "truth.jsonl", rows.values())
+    manifest = {
+        "htcondor": version,
+        "settings": asdict(settings),
+        "execution_points": {point.name: point.personality for point in world.points},
+        "troubles": [{"where": t.point, "what": t.what, "since": utc(t.since),
+                      "until": utc(t.until)} for t in [*world.troubles, *world.over_share]],
+        "jobs": len(rows),
+        "events": _count_events(logs),
+        "episodes": len(holds),
+        "episodes_by_code": dict(Counter(f"{h.code}/{h.subcode}" for h in holds).most_common()),
+        "episodes_by_scenario": {name: dict(counts)
+                                 for name, counts in tabulate(holds, rows).items()},
+    }
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return Recording(out, manifest)
+
+
+def _write_ads(path: Path, ads: Iterable[dict[str, Any]], scrub: Scrubber) -> None:
+    with path.open("w") as file:
+        for ad in ads:
+            kept = {key: value for key, value in sorted(ad.items()) if not _DROPPED.match(key)}
+            file.write(scrub(json.dumps(kept)) + "\n")
+
+
+def _count_events(logs: Iterable[Path]) -> dict[str, int]:
+    header = re.compile(r"^(\d{3}) \(-?\d+\.-?\d+\.-?\d+\) ", re.MULTILINE)
+    counts: Counter[str] = Counter()
+    for path in logs:
+        counts.update(header.findall(path.read_text()))
+    return dict(sorted(counts.items()))
+
+
+class Scrubber:
+    """Takes the machine out of a text: its paths become those of an access point."""
+
+    def __init__(self, work: Path, release: Path) -> None:
+        roots = {str(work / "home"): "/home", str(work / "pool"): "/var/lib/condor",
+                 str(work / "points"): "/srv/points", str(work / "soft"): "/srv/soft",
+                 str(work): "/srv/lab", str(release): "/usr"}
+        self._words = [(re.compile(re.escape(old) + r"(?![\w.-])"), new)
+                       for old, new in roots.items()]
+        # The account that root's daemons borrow; see pool.py.
+        self._words.append((re.compile(r"\b(games|daemon|root)(?=@|\"|\)|$)"), "condor"))
+        host = socket.gethostname()
+        self._words.append((re.compile(rf"\b{re.escape(host)}\b"), "ap.example.org"))
+
+    def __call__(self, text: str) -> str:
+        """The text without them."""
+        for pattern, new in self._words:
+            text = pattern.sub(new, text)
+        return text
+
+
+def traces_of_this_machine(text: str, work: Path | None = None) -> list[str]:
+    """What would give the machine or its user away, if anything; for checks before shipping."""
+    words = [socket.gethostname(), "/tmp/", "/work/", "/root", str(Path.home()), os.getcwd()]
+    words += [str(work)] if work else []
+    return sorted({word for word in words if len(word) > 3 and word in text})
+
+
+def pack(directory: Path, target: Path) -> None:
+    """Write a recording as one reproducible .tar.xz."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        # The global log first and the user logs right after it: nearly the same bytes, so
+        # that the second copy costs next to nothing.
+        for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+            text = path.read_text()
+            if found := traces_of_this_machine(text):
+                raise RecordingError(f"{path}: holds {', '.join(found)}; it cannot be shipped")
+            info = tarfile.TarInfo(f"{target.name.split('.')[0]}/{path.relative_to(directory)}")
+            data = text.encode()
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME,
+                "dict_size": 1 << 28}]
+    target.write_bytes(lzma.compress(buffer.getvalue(), lzma.FORMAT_XZ, filters=filters))
+
+
+def shipped() -> dict[str, dict[str, Any]]:
+    """The manifest over the recordings that come with the package, by name."""
+    path = SHIPPED / "manifest.json"
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def unpack(name: str, into: Path) -> Path:
+    """Unpack a shipped recording below `into`, checked; the directory it is in."""
+    known = shipped()
+    if name not in known:
+        raise RecordingError(f"there is no recording {name!r}; there are {', '.join(known)}")
+    data = (SHIPPED / f"{name}.tar.xz").read_bytes()
+    if hashlib.sha256(data).hexdigest() != known[name]["sha256"]:
+        raise RecordingError(f"{SHIPPED / name}.tar.xz is damaged: its checksum is not the "
+                             "manifest's; get it again")
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
+        tar.extractall(into, filter="data")
+    return into / name

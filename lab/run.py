@@ -1,0 +1,570 @@
+"""Real hold episodes: a private pool, faults put into it, owners who act, and a recording.
+
+`run_lab` starts the pool with several execution points, submits batches of jobs as made-up
+owners, lets the scenarios' causes begin and end, lets the owners answer each hold, and in
+the end leaves a recording: event logs, job ads, truth and a manifest (see recording.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from condor_advice.gather.errors import UsageError
+from condor_advice.lab import names
+from condor_advice.lab.fileserver import FileServer
+from condor_advice.lab.owners import (
+    BEHAVIOURS,
+    Decision,
+    Owner,
+    RandomisedOwner,
+    Sight,
+    population,
+)
+from condor_advice.lab.pool import EventLog, ExecutionPoint, Pool
+from condor_advice.lab.recording import Recording, leave_recording
+from condor_advice.lab.scenarios import Scenario, load_scenarios
+from condor_advice.lab.truth import Truth, utc
+from condor_advice.lab.world import Batch, Cause, Point, Trouble, World, healthy_batch
+
+TROUBLES = ("exit", "hook", "scratch", "wrapper")
+PERSONALITIES = ("steady", "bare", "flaky", "black-hole", "small")
+MEMORY_POLICIES = ("stock", "per-run")
+
+# What a 028 event repeats after each event: enough for every feature that an ad can give.
+AD_ATTRIBUTES = (
+    "Owner", "JobBatchName", "ProjectName", "Cmd", "QDate", "JobUniverse", "JobPrio",
+    "RequestCpus", "RequestMemory", "RequestDisk", "MemoryUsage", "DiskUsage", "TransferInput",
+    "TransferOutput", "NumHolds", "NumJobStarts", "NumShadowStarts", "NumSystemHolds",
+    "HoldReasonCode", "HoldReasonSubCode", "LastRemoteHost", "RemoteHost", "ExitCode",
+    "ExitBySignal", "MaxRetries", "AllowedExecuteDuration", "DAGManJobId", "DAGNodeName",
+)
+
+_SMALL_SCRATCH_MB = 96
+_STOCK_POLICY = """\
+use POLICY : HOLD_IF_MEMORY_EXCEEDED
+use POLICY : HOLD_IF_DISK_EXCEEDED
+"""
+# The usage in the job ad is that of the run before until the starter has reported twice.
+_PER_RUN_POLICY = """\
+MEMORY_EXCEEDED = (MemoryUsage =!= undefined && MemoryUsage > Memory \
+ && time() - EnteredCurrentActivity > 7)
+DISK_EXCEEDED = (DiskUsage =!= undefined && DiskUsage > Disk \
+ && time() - EnteredCurrentActivity > 7)
+"""
+_POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabSettings:
+    """All that decides what a run is like, apart from chance in HTCondor itself."""
+
+    minutes: float
+    seed: int
+    randomised_release: bool = False
+    behaviours: Mapping[str, float] = field(default_factory=lambda: dict(BEHAVIOURS))
+    personalities: Sequence[str] = ("steady", "steady", "bare", "flaky", "black-hole", "small")
+    point_prefix: str = "node"
+    memory_policy: str = "stock"
+    iso_dates: bool = True
+    owners: int = 12
+    batches_per_minute: float = 22.0
+    pace: float = 1.0
+    scenarios: Sequence[str] = ()               # empty: all of them
+
+    def __post_init__(self) -> None:
+        for what in self.personalities:
+            if what not in PERSONALITIES:
+                raise UsageError(f"there is no execution point of the kind {what!r}; "
+                                 f"choose from {', '.join(PERSONALITIES)}")
+        if self.memory_policy not in MEMORY_POLICIES:
+            raise UsageError(f"the memory policy {self.memory_policy!r} is not known; "
+                             f"choose from {', '.join(MEMORY_POLICIES)}")
+        if set(self.behaviours) != set(BEHAVIOURS) or sum(self.behaviours.values()) <= 0:
+            raise UsageError(f"behaviours need a share for each of {', '.join(BEHAVIOURS)}")
+        known = load_scenarios()
+        for name in self.scenarios:
+            if name not in known:
+                raise UsageError(f"there is no scenario {name!r}; "
+                                 "`condor-advice lab scenarios` lists them")
+
+
+def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print) -> Recording:
+    """Make real hold episodes for `settings.minutes` and leave a recording in `out`."""
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty; name a new directory for the recording")
+    out.mkdir(parents=True, exist_ok=True)
+    work = (out / "work").resolve()
+    work.mkdir()
+    with _utc(), FileServer() as server:
+        points = make_points(settings, work)
+        world = World(work, str(settings.seed), server, points, settings.pace)
+        plan_shares(world, settings)
+        pool = Pool(work / "pool", config=pool_config(settings, world),
+                    execution_points=[_execution_point(point) for point in points],
+                    event_log=EventLog(
+                        max_size_bytes=2_000_000, max_rotations=99,
+                        format_options="ISO_DATE" if settings.iso_dates else "",
+                        ad_attributes=AD_ATTRIBUTES))
+        with pool:
+            say(f"pool of {len(points)} execution points in {work / 'pool'}")
+            lab = _Lab(settings, world, pool, say)
+            lab.run()
+            ads, epochs = lab.collect()
+            version = pool.run(["condor_version"]).stdout.splitlines()[0].strip("$ ")
+        recording = leave_recording(out, work, pool.htcondor.bin.parent, lab.truths(ads), ads,
+                                    epochs, world, settings, version)
+    shutil.rmtree(work, ignore_errors=True)
+    return recording
+
+
+@contextlib.contextmanager
+def _utc() -> Iterator[None]:
+    """Have the pool write UTC: a log whose dates have no zone then needs no guess."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+# ---- the pool ---------------------------------------------------------------------------
+
+
+def make_points(settings: LabSettings, work: Path) -> list[Point]:
+    """Execution points with their software, wrappers and hooks on disk."""
+    points = []
+    for number, personality in enumerate(settings.personalities, start=1):
+        name = f"{settings.point_prefix}{number:02d}"
+        directory = work / "points" / name
+        (directory / "ctl").mkdir(parents=True)
+        (directory / "opt").mkdir()
+        point = Point(name, personality, directory, work / "pool" / "execute" / name,
+                      has_software=personality not in ("bare", "black-hole"))
+        if personality == "small" and _can_mount():
+            point.pid_file = directory / "pid"
+        _write_scripts(point)
+        points.append(point)
+    return points
+
+
+def _can_mount() -> bool:
+    """Whether a process here may have a small file system of its own."""
+    probe = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs",
+             "/mnt"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def _write_scripts(point: Point) -> None:
+    controls = point.directory / "ctl"
+    scripts = {
+        "wrapper": f"""\
+[ -e {controls}/wrapper ] && {{
+    echo "the job environment cannot be set up" > "$_CONDOR_WRAPPER_ERROR_FILE"; exit 1; }}
+[ -e {controls}/exit ] && exit 1
+exec "$@"
+""",
+        "hook": f"cat > /dev/null\n[ -e {controls}/hook ] && exit 1\nexit 0\n",
+    }
+    for name, body in scripts.items():
+        script = point.directory / name
+        script.write_text("#!/bin/sh\n" + body)
+        script.chmod(0o755)
+
+
+def _execution_point(point: Point) -> ExecutionPoint:
+    config = {"STARTD_ATTRS": "SoftwareDirectory",
+              "SoftwareDirectory": f'"{point.directory / "opt"}"'}
+    environment = {}
+    if point.personality in ("flaky", "black-hole"):
+        environment["_CONDOR_USER_JOB_WRAPPER"] = str(point.directory / "wrapper")
+    if point.personality == "flaky":
+        config |= {"STARTER_DEFAULT_JOB_HOOK_KEYWORD": "SITE",
+                   "SITE_HOOK_PREPARE_JOB": str(point.directory / "hook")}
+    return ExecutionPoint(point.name, cpus=16, memory_mb=16384, config=config,
+                          environment=environment)
+
+
+def plan_shares(world: World, settings: LabSettings) -> None:
+    """Choose when which project is over its share; the policy is fixed before the start."""
+    now, end = world.clock(), world.clock() + settings.minutes * 60
+    for project in world.rng.sample(names.PROJECTS, k=3):
+        since = now + world.pace * world.rng.uniform(10, 200)
+        while since < end:
+            until = since + world.pace * world.rng.uniform(30, 110)
+            world.over_share.append(Trouble(project, "share", since, until))
+            since = until + world.pace * world.rng.uniform(200, 420)
+
+
+def pool_config(settings: LabSettings, world: World) -> str:
+    """What makes this pool: policies, identities, small scratch file systems."""
+    over = " || ".join(f'(ProjectName == "{w.point}" && time() > {w.since:.0f} '
+                       f'&& time() < {w.until:.0f})' for w in world.over_share) or "false"
+    fresh = " && time() - JobCurrentStartDate > 9" if settings.memory_policy == "per-run" else ""
+    lines = [
+        _PER_RUN_POLICY if settings.memory_policy == "per-run" else "",
+        # Owners are who they say they are: the pool is private and on loopback.
+        "SEC_DEFAULT_AUTHENTICATION_METHODS = FS, CLAIMTOBE",
+        "SEC_CLIENT_AUTHENTICATION_METHODS = CLAIMTOBE",
+        # Those that come with HTCondor but lack their parts here would only add noise.
+        "FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin, $(LIBEXEC)/data_plugin",
+        "NEGOTIATOR_PRE_JOB_RANK = random(1000)",
+        "JOB_EPOCH_HISTORY = $(SPOOL)/epoch_history",
+        "MAX_EPOCH_HISTORY_LOG = 500000000",
+        "MAX_HISTORY_LOG = 500000000",
+        "SYSTEM_PERIODIC_HOLD_NAMES = share memory restarts",
+        f"SYSTEM_PERIODIC_HOLD_share = JobStatus == 2 && ({over})",
+        'SYSTEM_PERIODIC_HOLD_share_REASON = "Project is over its share"',
+        "SYSTEM_PERIODIC_HOLD_share_SUBCODE = 41",
+        "SYSTEM_PERIODIC_HOLD_memory = JobStatus == 2 && MemoryUsage > 2.4 * RequestMemory"
+        + fresh,
+        'SYSTEM_PERIODIC_HOLD_memory_REASON = strcat("Memory usage of ", MemoryUsage, '
+        '" MB is far above the request of ", RequestMemory, " MB")',
+        "SYSTEM_PERIODIC_HOLD_restarts = JobStatus == 1 && NumJobStarts > RestartLimit",
+        'SYSTEM_PERIODIC_HOLD_restarts_REASON = "Job restarted too many times"',
+        "SYSTEM_PERIODIC_HOLD_restarts_SUBCODE = 43",
+        "SYSTEM_PERIODIC_RELEASE = HoldReasonCode == 26 && HoldReasonSubCode == 41"
+        " && time() - EnteredCurrentStatus > 40",
+    ]
+    for point in world.points:
+        if point.pid_file is not None:
+            lines.append(f"STARTD_{point.name.upper()} = {_small_startd(point)}")
+    return "\n".join(lines)
+
+
+def _small_startd(point: Point) -> Path:
+    """A startd whose scratch is a file system of its own, small enough to be filled.
+
+    The mount needs a user namespace in which we are root; a second one makes us the pool's
+    account again.
+    """
+    script = point.directory / "startd"
+    script.write_text(f"""\
+#!/bin/sh
+echo $$ > {point.pid_file}
+exec unshare --user --map-root-user --mount sh -c '
+    mount -t tmpfs -o size={_SMALL_SCRATCH_MB}m,mode=755 tmpfs {point.execute}
+    exec unshare --user --map-user='$(id -u)' --map-group='$(id -g)' -- \\
+        "$(condor_config_val SBIN)/condor_startd" "$@"
+' sh "$@"
+""")
+    script.chmod(0o755)
+    return script
+
+
+# ---- the loop ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Submitted:
+    batch: Batch
+    scenario: Scenario
+    cause: Cause
+    owner: Owner | RandomisedOwner
+    fixed_at: dict[int, float] = field(default_factory=dict)       # proc -> when
+
+
+@dataclass(slots=True)
+class _Held:
+    entered: int
+    holds: int
+    sight: Sight
+
+
+class _Lab:
+    """Submits, watches, lets people act: one loop, one thread, the queue asked every 2 s."""
+
+    def __init__(self, settings: LabSettings, world: World, pool: Pool,
+                 say: Callable[[str], None]) -> None:
+        self.settings, self.world, self.pool, self.say = settings, world, pool, say
+        self.rng = Random(f"{settings.seed}/lab")
+        self.owners = population(settings.owners, str(settings.seed), settings.behaviours,
+                                 settings.randomised_release)
+        chosen = load_scenarios()
+        if settings.scenarios:
+            chosen = {name: chosen[name] for name in settings.scenarios}
+        self.scenarios = list(chosen.values())
+        self.clusters: dict[int, _Submitted] = {}
+        self.held: dict[tuple[int, int], _Held] = {}
+        self.hold_count: Counter[tuple[int, int]] = Counter()
+        self.released: dict[tuple[int, int], tuple[Sight, Owner | RandomisedOwner]] = {}
+        self.running: dict[int, str] = {}               # cluster -> slot of one of its jobs
+        self.idle = 0
+        self.seen_holds = 0
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def run(self) -> None:
+        """Go on for the minutes that were asked for; the last part only lets things end."""
+        start = self.world.clock()
+        end = start + 60 * self.settings.minutes
+        last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
+        self._plan_troubles(end)
+        next_poll = next_batch = start
+        report = start + 60
+        number = 0
+        while (now := self.world.clock()) < end:
+            self.world.run_due()
+            self._type_commands()
+            if now >= next_batch and now < last_submit:
+                if self.idle < 80:                      # the pool keeps up
+                    number += 1
+                    self._submit(number)
+                next_batch += self.rng.expovariate(self.settings.batches_per_minute / 60)
+            if now >= next_poll:
+                self._watch()
+                next_poll = self.world.clock() + _POLL_SECONDS
+            if now >= report:
+                report += 60
+                self.say(f"{(now - start) / 60:5.1f} min: {len(self.clusters)} clusters, "
+                         f"{self.seen_holds} holds, {len(self.held)} held, {self.idle} idle")
+            time.sleep(0.05)
+        for child in self._children:
+            child.wait()
+
+    def _plan_troubles(self, end: float) -> None:
+        """Give the points that are not steady their bad times, apart from any scenario."""
+        for point in self.world.points:
+            kinds = [what for what in TROUBLES if point.can(what)]
+            when = self.world.clock()
+            while kinds:
+                when += self.world.pace * self.rng.uniform(90, 300)
+                until = when + self.world.pace * self.rng.uniform(15, 60)
+                if until > end:
+                    break
+                what = self.rng.choice(kinds)
+                self.world.at(when, _later(self.world.trouble, point, what, until))
+                when = until
+
+    # -- submitting
+
+    def _submit(self, number: int) -> None:
+        rng = Random(f"{self.settings.seed}/choice/{number}")
+        owner = rng.choice(list(self.owners.values()))
+        [scenario] = rng.choices(self.scenarios, [s.weight for s in self.scenarios])
+        batch = healthy_batch(self.world, number, owner.name)
+        cause = scenario.set_up(batch, self.world)
+        batch.write_program()
+        description = batch.path("job.sub")
+        description.write_text(batch.description())
+        spool = ["-spool"] if batch.spool else []
+        argv = ["condor_submit", *spool, "-terse", description.name]
+        if batch.dag:
+            argv = self._write_dag(batch, description)
+        done = self._as(owner.name, argv, batch.directory)
+        cluster = _cluster_of(done)
+        if cluster is None:
+            # One refused batch is no reason to lose a run of many minutes.
+            self.say(f"{scenario.name}: not submitted: {(done.stderr or done.stdout).strip()}")
+            return
+        self.clusters[cluster] = _Submitted(batch, scenario, cause, owner)
+        if cause.on_submit is not None:
+            cause.on_submit(cluster)
+
+    @staticmethod
+    def _write_dag(batch: Batch, description: Path) -> list[str]:
+        nodes = ["A", "B", "C"][:batch.rng.randrange(2, 4)]
+        lines = [f"JOB {node} {description.name}" for node in nodes]
+        lines.append(f"PARENT {nodes[0]} CHILD {' '.join(nodes[1:])}")
+        batch.path("flow.dag").write_text("\n".join([*lines, ""]))
+        return ["condor_submit_dag", "-f", "-insert_env",
+                f"_CONDOR_SEC_CLAIMTOBE_USER={batch.owner}", "flow.dag"]
+
+    # -- watching
+
+    def _watch(self) -> None:
+        """Look at the queue once: new holds, ended jobs, what came of releases."""
+        listing = self.pool.run(
+            ["condor_q", "-allusers", "-af", "ClusterId", "ProcId", "JobStatus",
+             "EnteredCurrentStatus", "DAGManJobId", "HoldReasonCode", "HoldReasonSubCode",
+             "RemoteHost", "HoldReason"], check=False).stdout
+        here = set()
+        self.idle = 0
+        self.running.clear()
+        for line in listing.splitlines():
+            cluster, proc, status, entered, dagman, code, subcode, slot, reason = line.split(
+                " ", 8)
+            job = (int(cluster), int(proc))
+            if status == "4":                           # done; only its spooled files remain
+                continue
+            here.add(job)
+            if job[0] not in self.clusters and dagman.isdigit():
+                parent = self.clusters.get(int(dagman))
+                if parent is not None:
+                    self.clusters[job[0]] = parent
+            self.idle += status == "1"
+            if status == "2":
+                self.running[job[0]] = slot
+            if status != "5":
+                self.held.pop(job, None)
+                continue
+            before = self.held.get(job)
+            if before is None or before.entered != int(entered):
+                self.hold_count[job] += 1
+                number = self.hold_count[job]
+                sight = Sight(_int(code), _int(subcode), reason, number)
+                self.held[job] = _Held(int(entered), number, sight)
+                self.seen_holds += 1
+                self._answer(job, sight)
+        for job in [job for job in self.released if job not in here]:
+            sight, owner = self.released.pop(job)
+            owner.learn(sight, succeeded=True)
+            self.held.pop(job, None)
+        for job in [job for job in self.held if job not in here]:
+            del self.held[job]
+
+    def _answer(self, job: tuple[int, int], sight: Sight) -> None:
+        """Have the owner decide about a new hold, and act when their time has come."""
+        submitted = self.clusters.get(job[0])
+        if submitted is None:
+            return
+        owner = submitted.owner
+        if job in self.released:
+            before, _ = self.released.pop(job)
+            owner.learn(before, succeeded=False)
+        decision = owner.decide(sight)
+        if self.settings.randomised_release:
+            allowed = Random(f"{self.settings.seed}/releases/{job}").randrange(3, 8)
+            if sight.holds > allowed:
+                decision = Decision("remove", decision.delay)
+        entered = self.held[job].entered
+        self.world.at(self.world.clock() + self.world.pace * decision.delay,
+                      lambda: self._act(job, entered, sight, decision))
+
+    def _act(self, job: tuple[int, int], entered: int, sight: Sight, decision: Decision) -> None:
+        held = self.held.get(job)
+        if held is None or held.entered != entered:
+            return                              # somebody was faster
+        submitted = self.clusters[job[0]]
+        owner, name = submitted.owner, f"{job[0]}.{job[1]}"
+        if decision.action == "ignore":
+            return
+        if decision.action == "remove":
+            self.world.say(owner.name, "condor_rm", name)
+            return
+        jobs = [job]
+        if decision.whole_cluster and not submitted.batch.dag:
+            jobs = [other for other in self.held if other[0] == job[0]]
+        if decision.action == "fix":
+            self._fix(submitted, jobs)
+        for other in jobs:
+            self.released[other] = (self.held[other].sight, owner)
+            del self.held[other]
+        self.world.say(owner.name, "condor_release", *(f"{c}.{p}" for c, p in jobs))
+
+    def _fix(self, submitted: _Submitted, jobs: list[tuple[int, int]]) -> None:
+        fix, owner = submitted.cause.fix, submitted.owner
+        if fix is None or not owner.gets_it_right():
+            return                              # they changed something that does not matter
+        now = self.world.clock()
+        if fix.mend is not None:
+            fix.mend()
+            for proc in range(submitted.batch.procs):
+                submitted.fixed_at.setdefault(proc, now)
+        for cluster, proc in jobs:
+            for attribute, value in fix.edits.items():
+                self._as(owner.name, ["condor_qedit", f"{cluster}.{proc}", attribute, value])
+            submitted.fixed_at.setdefault(proc, now)
+
+    # -- commands
+
+    def _as(self, user: str, argv: Sequence[str],
+            cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, env=self._environ(user), cwd=cwd or self.world.root,
+                              capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=120)
+
+    def _environ(self, user: str) -> dict[str, str]:
+        return {**self.pool.environ, "_CONDOR_SEC_CLAIMTOBE_USER": user}
+
+    def _type_commands(self) -> None:
+        """Start what people have decided to type, without waiting for it."""
+        self._children = [child for child in self._children if child.poll() is None]
+        for user, argv in self.world.commands:
+            self._children.append(subprocess.Popen(
+                argv, env=self._environ(user), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        self.world.commands.clear()
+        for cluster in self.world.starters_to_kill:
+            if slot := self.running.get(cluster):
+                self._kill_starter(slot)
+        self.world.starters_to_kill.clear()
+
+    def _kill_starter(self, slot: str) -> None:
+        """Kill the starter of a slot; it is ours if it was started with our configuration."""
+        slot_name, point = slot.split("@")[:2]
+        config = f"CONDOR_CONFIG={self.pool.config_file}".encode()
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if (words[0].endswith(b"condor_starter") and slot_name.encode() in words
+                        and point.upper().encode() in words
+                        and config in (process / "environ").read_bytes().split(b"\0")):
+                    os.kill(int(process.name), signal.SIGKILL)
+
+    # -- what is left in the end
+
+    def collect(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The last ad of every job, and one ad for each run of one."""
+        self.pool.run(["condor_reconfig"], check=False)     # writes what is buffered
+        ads = {(ad["ClusterId"], ad["ProcId"]): ad
+               for tool in (["condor_history", "-json"], ["condor_q", "-allusers", "-json"])
+               for ad in json.loads(self.pool.run(tool).stdout or "[]")}
+        epochs = json.loads(self.pool.run(["condor_history", "-epochs", "-json"]).stdout or "[]")
+        return [ads[job] for job in sorted(ads)], list(reversed(epochs))
+
+    def truths(self, ads: list[dict[str, Any]]) -> list[Truth]:
+        """The truth about every job that ever was in the queue."""
+        rows = []
+        for ad in ads:
+            cluster, proc = ad["ClusterId"], ad["ProcId"]
+            submitted = self.clusters.get(cluster) or self.clusters.get(ad.get("DAGManJobId", -1))
+            if submitted is None:
+                raise RuntimeError(f"job {cluster}.{proc} belongs to no batch")
+            cause, scenario = submitted.cause, submitted.scenario
+            manager = submitted.batch.dag and "DAGManJobId" not in ad
+            ended = cause.ends if cause.ends is not None and cause.ends < time.time() else None
+            rows.append(Truth(
+                cluster, proc, submitted.owner.name, scenario.name, scenario.family,
+                "none (DAGMan itself)" if manager else cause.what, cause.transient, utc(ended),
+                utc(submitted.fixed_at.get(proc))))
+        return rows
+
+
+def _later(do: Callable[..., None], *arguments: Any) -> Callable[[], None]:
+    return lambda: do(*arguments)
+
+
+def _int(word: str) -> int:
+    return int(word) if word.lstrip("-").isdigit() else 0
+
+
+def _cluster_of(done: subprocess.CompletedProcess[str]) -> int | None:
+    """The cluster id in what condor_submit or condor_submit_dag printed."""
+    if done.returncode != 0:
+        return None
+    first = done.stdout.strip().splitlines()[0].split(".")[0] if done.stdout.strip() else ""
+    if first.isdigit():
+        return int(first)
+    for line in done.stdout.splitlines():
+        if "submitted to cluster" in line:
+            return int(line.rstrip(". ").split()[-1])
+    return None

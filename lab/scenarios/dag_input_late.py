@@ -1,0 +1,25 @@
+"""A node of a DAG waits for a file that another group delivers late, or never.
+
+The node is held and the DAG waits with it; DAGMan itself does nothing about a hold.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "dag"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.dag = True
+    batch.spool = False
+    batch.procs = 1
+    name = batch.data()
+    batch.inputs.append(name)
+    if batch.rng.random() < 0.35:
+        return Cause("an input file of a node does not exist", transient=False,
+                     fix=Fix(mend=lambda: batch.write(name)))
+    ends = batch.lasts()
+    world.at(ends, lambda: batch.write(name))
+    return Cause("an input file of a node is late", transient=True, ends=ends)

@@ -1,0 +1,14 @@
+"""The program is expected on the execution points and is on none of them."""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "executable"
+WEIGHT = 0.8
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.run_installed()
+    return Cause("the program is installed nowhere", transient=False,
+                 fix=Fix(mend=lambda: world.install(world.points, batch)))

@@ -1,0 +1,24 @@
+"""The program on the execution points may not be executed, until staff put that right."""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "executable"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.run_installed()
+    programs = world.install(world.points, batch)
+
+    def permit(mode: int = 0o755) -> None:
+        for program in programs:
+            program.chmod(mode)
+
+    permit(0o644)
+    if batch.rng.random() < 0.4:
+        return Cause("the program may not be executed", transient=False)
+    ends = batch.lasts()
+    world.at(ends, permit)
+    return Cause("the program may not be executed for a while", transient=True, ends=ends)

@@ -1,0 +1,22 @@
+"""A data base that the program writes to is locked for some time.
+
+Late in the run, so each futile release costs the whole run.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "exit"
+WEIGHT = 1.2
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    lock, ends = world.root / "soft" / f"{batch.number:04d}.lock", batch.lasts()
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    world.at(ends, lambda: lock.unlink(missing_ok=True))
+    batch.hold_on_exit()
+    batch.seconds = batch.rng.uniform(4, 9)
+    batch.end.insert(0, f"[ -e {lock} ] && {{ {batch.failing_exit()}; }}")
+    return Cause("a data base is locked", transient=True, ends=ends)

@@ -1,0 +1,16 @@
+"""Nothing is wrong with the job itself.
+
+Most jobs of a real access point are like this. They are held only when they pass through
+an execution point in trouble.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "none"
+WEIGHT = 10.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    return Cause("none", transient=True)

@@ -1,0 +1,21 @@
+"""The scratch disk of an execution point is full, so inputs cannot be written.
+
+Like a black hole it takes one job after the other and has them all held.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "host"
+WEIGHT = 0.8
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.procs = batch.rng.randrange(3, 7)
+    able = world.points_with("scratch")
+    if not able:
+        return Cause("none", transient=True)
+    point, ends = batch.rng.choice(able), batch.lasts(typical=45)
+    world.trouble(point, "scratch", until=ends)
+    return Cause(f"scratch is full on {point.name}", transient=True, ends=ends)

@@ -1,0 +1,24 @@
+"""The starter dies under the job; the job is only rescheduled, not held.
+
+It costs time and shows as a lost connection in the log. Later holds come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "host"
+WEIGHT = 0.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.procs = 1
+    batch.seconds = batch.rng.uniform(8, 12)
+    batch.hold_on_exit()
+    batch.work.append(f"chance 60 && {{ {batch.failing_exit()}; }}")
+
+    def kill(cluster: int) -> None:
+        world.at(world.after(4, 8, batch.rng), lambda: world.starters_to_kill.append(cluster))
+
+    return Cause("the starter was killed, and the program fails by chance", transient=True,
+                 on_submit=kill)

@@ -1,0 +1,24 @@
+"""The job wrapper of an execution point fails, so jobs are sent back and start again.
+
+The owner has the job held after a number of starts.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "host"
+WEIGHT = 0.8
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.procs = batch.rng.randrange(3, 7)
+    batch.submit["periodic_hold"] = "NumShadowStarts > 2 && NumJobStarts == 0"
+    batch.submit["periodic_hold_reason"] = '"started too often"'
+    able = world.points_with("wrapper")
+    if not able:
+        return Cause("none", transient=True)
+    point, ends = batch.rng.choice(able), batch.lasts(typical=45)
+    world.trouble(point, "wrapper", until=ends)
+    return Cause(f"the job wrapper fails on {point.name}", transient=True, ends=ends,
+                 fix=Fix(edits={"PeriodicHold": "false"}))

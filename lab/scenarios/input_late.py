@@ -1,0 +1,19 @@
+"""An input file is written by another program, which is late.
+
+The hold reason is the same as for a file that will never come; only time tells them apart.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "input"
+WEIGHT = 2.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.spool = False
+    name, ends = batch.data(), batch.lasts()
+    batch.inputs.append(name)
+    world.at(ends, lambda: batch.write(name))
+    return Cause("an input file is not written yet", transient=True, ends=ends)

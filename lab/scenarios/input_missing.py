@@ -1,0 +1,20 @@
+"""An input file was never there.
+
+The owner forgot to copy it to the access point. Each release ends in the same place until
+somebody does.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "input"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.spool = False
+    name = batch.data()
+    batch.inputs.append(name)
+    return Cause("an input file does not exist", transient=False,
+                 fix=Fix(mend=lambda: batch.write(name)))

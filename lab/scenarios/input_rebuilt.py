@@ -1,0 +1,20 @@
+"""A directory of inputs is being rebuilt: gone now, back later.
+
+It is the classic of a data set that is refreshed in place while jobs start.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "input"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.spool = False
+    directory = batch.rng.choice(("data", "store", "in"))
+    name, ends = f"{directory}/{batch.data()}", batch.lasts(typical=50)
+    batch.inputs.append(name)
+    world.at(ends, lambda: batch.write(name))
+    return Cause("a data set is being replaced", transient=True, ends=ends)

@@ -1,0 +1,20 @@
+"""The inputs together are larger than the owner allowed with max_transfer_input_mb.
+
+Held at the first match, and at each later one: only a larger limit helps.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "input"
+WEIGHT = 0.6
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    name = batch.data()
+    batch.write(name, size=2_600_000)
+    batch.inputs.append(name)
+    batch.submit["max_transfer_input_mb"] = "1"
+    return Cause("inputs exceed the transfer limit", transient=False,
+                 fix=Fix(edits={"MaxTransferInputMB": "20"}))

@@ -1,0 +1,24 @@
+"""An input file may not be read, until its permissions are put right.
+
+Sometimes a nightly job of the group does that, sometimes nobody.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "input"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.spool = False
+    path = batch.write(batch.data())
+    path.chmod(0)
+    batch.inputs.append(path.name)
+    mend = Fix(mend=lambda: path.chmod(0o644))
+    if batch.rng.random() < 0.5:
+        return Cause("an input file is not readable", transient=False, fix=mend)
+    ends = batch.lasts()
+    world.at(ends, lambda: path.chmod(0o644))
+    return Cause("an input file is not readable for a while", transient=True, ends=ends, fix=mend)

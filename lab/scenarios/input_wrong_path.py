@@ -1,0 +1,22 @@
+"""The input exists, but the submit description names another directory.
+
+A typing error: an edit of TransferInput mends it, waiting does not.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "input"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.spool = False
+    name = batch.data()
+    right, wrong = batch.rng.sample(("data", "store", "in"), k=2)
+    batch.write(f"{right}/{name}")
+    edited = ", ".join([*batch.inputs, f"{right}/{name}"])
+    batch.inputs.append(f"{wrong}/{name}")
+    return Cause("the path of an input file is wrong", transient=False,
+                 fix=Fix(edits={"TransferInput": f'"{edited}"'}))

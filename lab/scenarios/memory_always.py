@@ -1,0 +1,19 @@
+"""The job needs more memory than it asked for, in each run.
+
+Released unchanged it can never succeed; with a larger request it does.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "memory"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    request = int(batch.submit["request_memory"])
+    need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
+    batch.work.append(batch.use_memory(need, seconds=14))
+    return Cause("the job always needs more memory than requested", transient=False,
+                 fix=Fix(edits={"RequestMemory": str(need + 48)}))

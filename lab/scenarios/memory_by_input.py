@@ -1,0 +1,20 @@
+"""The memory that a run needs depends on its data, and each run draws its data anew.
+
+Under a policy that looks at the usage of the run before, even a small run is held at once.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "memory"
+WEIGHT = 1.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    request = int(batch.submit["request_memory"])
+    need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
+    chance = batch.rng.choice((30, 50, 70))
+    batch.work.append(f"chance {chance} && {batch.use_memory(need, seconds=14)}")
+    return Cause("some runs need more memory than requested", transient=True,
+                 fix=Fix(edits={"RequestMemory": str(need + 48)}))

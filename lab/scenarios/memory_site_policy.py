@@ -1,0 +1,19 @@
+"""Far more memory than requested: the site policy of the access point steps in first.
+
+The hold carries the code of SYSTEM_PERIODIC_HOLD instead of that of the execution point.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "memory"
+WEIGHT = 0.8
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.submit["request_memory"] = "32"
+    need = batch.rng.randrange(90, 140)
+    batch.work.append(batch.use_memory(need, seconds=14))
+    return Cause("the job needs more memory than the site allows it", transient=False,
+                 fix=Fix(edits={"RequestMemory": str(need + 48)}))

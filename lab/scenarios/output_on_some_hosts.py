@@ -1,0 +1,19 @@
+"""An output file is not written on some execution points.
+
+A library there is older and the last step of the program skips quietly.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "output"
+WEIGHT = 1.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    name = batch.data()
+    bad = batch.rng.sample(world.points, k=max(1, len(world.points) // 2))
+    batch.outputs.append(name)
+    batch.end.insert(0, batch.on_points(bad, f"rm -f {name}"))
+    return Cause("some execution points do not write an output file", transient=True)

@@ -1,0 +1,29 @@
+"""The owner is over quota at the access point, so nothing can be written back.
+
+Space is freed when somebody deletes something: at no particular time.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "output"
+WEIGHT = 1.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    ends = batch.lasts()
+    batch.spool = False
+    links = []
+    for proc in range(batch.procs):
+        link = batch.path(batch.stdout.replace("$(Process)", str(proc)))
+        link.symlink_to("/dev/full")        # the kernel itself says: no space left on device
+        links.append(link)
+
+    def free() -> None:
+        for link in links:
+            if link.is_symlink():
+                link.unlink()
+
+    world.at(ends, free)
+    return Cause("the owner is over quota", transient=True, ends=ends, fix=Fix(mend=free))

@@ -1,0 +1,18 @@
+"""An output file is written in some runs and not in others.
+
+The search converges or not from a random start; each run draws anew.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "output"
+WEIGHT = 2.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    name, chance = batch.data(), batch.rng.choice((25, 50, 75))
+    batch.outputs.append(name)
+    batch.end.insert(0, f"chance {chance} && rm -f {name}")
+    return Cause("an output file is sometimes written", transient=True)

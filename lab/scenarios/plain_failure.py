@@ -1,0 +1,18 @@
+"""The program has a bug and exits with an error, and nobody asked for a hold.
+
+Such jobs leave the queue as failed; they are here so that failing does not mean being held.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "none"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.submit.pop("on_exit_hold", None)
+    batch.submit.pop("on_exit_hold_reason", None)
+    batch.work.append(batch.failing_exit())
+    return Cause("a bug in the program", transient=False)

@@ -1,0 +1,23 @@
+"""The owner holds a job that has been evicted once, to look at it.
+
+The expression stays true while the job waits, so a release often ends before it runs.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "policy"
+WEIGHT = 1.2
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.submit["periodic_hold"] = "NumJobStarts >= 1 && JobStatus == 1"
+    batch.seconds = batch.rng.uniform(9, 14)
+
+    def evict(cluster: int) -> None:
+        world.at(world.after(4, 12, batch.rng),
+                 lambda: world.say(batch.owner, "condor_vacate_job", "-fast", str(cluster)))
+
+    return Cause("the job was evicted and its policy does not allow a second start",
+                 transient=False, fix=Fix(edits={"PeriodicHold": "false"}), on_submit=evict)

@@ -1,0 +1,17 @@
+"""The owner holds runs that take too long, and this data set always does."""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "policy"
+WEIGHT = 0.8
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.submit["periodic_hold"] = "JobStatus == 2 && time() - EnteredCurrentStatus > 9"
+    if batch.rng.random() < 0.5:
+        batch.submit["periodic_hold_reason"] = '"ran too long"'
+    batch.seconds = batch.rng.uniform(18, 24)
+    return Cause("the data set takes longer than the owner thought", transient=False,
+                 fix=Fix(edits={"PeriodicHold": "false"}))

@@ -1,0 +1,22 @@
+"""A policy of the access point holds the jobs of a project for some time.
+
+SYSTEM_PERIODIC_HOLD is true while the project is over its share; SYSTEM_PERIODIC_RELEASE
+lets the jobs go again some time later, whether that has changed or not.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "people"
+WEIGHT = 1.2
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.seconds = batch.rng.uniform(8, 12)
+    over = [window for window in world.over_share if window.until > world.clock() + 10]
+    if not over:
+        return Cause("none", transient=True)
+    window = min(over, key=lambda window: window.since)
+    batch.project = window.point
+    return Cause("the project is over its share", transient=True, ends=window.until)

@@ -1,0 +1,35 @@
+"""The access point cannot store what the job sends: its spool is full for a while.
+
+The job was spooled, so its output goes to the spool directory, and the write fails there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "output"
+WEIGHT = 0.7
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    name, ends = batch.data(), batch.lasts()
+    batch.outputs.append(name)
+    batch.spool = True
+    links: list[Path] = []
+
+    def fill(cluster: int) -> None:
+        for proc in range(batch.procs):
+            link = (world.spool / str(cluster % 10000) / str(proc)
+                    / f"cluster{cluster}.proc{proc}.subproc0" / name)
+            link.symlink_to("/dev/full")
+            links.append(link)
+
+    def free() -> None:
+        for link in links:
+            if link.is_symlink():
+                link.unlink()
+
+    world.at(ends, free)
+    return Cause("the spool is full", transient=True, ends=ends, on_submit=fill)

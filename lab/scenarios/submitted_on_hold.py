@@ -1,0 +1,13 @@
+"""The owner submits on hold and releases when ready: no hold event, only a release."""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "people"
+WEIGHT = 0.7
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.submit["hold"] = "True"
+    return Cause("submitted on hold", transient=True)

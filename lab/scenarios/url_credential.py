@@ -1,0 +1,25 @@
+"""The credential for the data has expired, so the server refuses.
+
+Renewed by a cron job for some owners; the others have to log in again.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, Fix, World
+
+FAMILY = "url"
+WEIGHT = 1.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    path = world.publish(batch.data())
+    batch.inputs.append(world.server.url(path))
+    status = batch.rng.choice((401, 403))
+    if batch.rng.random() < 0.5:
+        ends = batch.lasts()
+        world.server.add_fault(path, status, until=ends)
+        return Cause("the credential waits for its renewal", transient=True, ends=ends)
+    renewed: list[bool] = []
+    world.server.add_fault(path, status, unless=lambda: bool(renewed))
+    return Cause("the credential has expired", transient=False,
+                 fix=Fix(mend=lambda: renewed.append(True)))

@@ -1,0 +1,18 @@
+"""The file server answers 503 for a while.
+
+A release within the outage is futile, one after it succeeds; the text is the same.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "url"
+WEIGHT = 2.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    path, ends = world.publish(batch.data()), batch.lasts()
+    world.server.add_fault(path, 503, until=ends)
+    batch.inputs.append(world.server.url(path))
+    return Cause("the file server is down", transient=True, ends=ends)

@@ -1,0 +1,22 @@
+"""The file server fails in short fits over a longer time.
+
+Between two fits the transfer works, so a quick second try often does.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "url"
+WEIGHT = 1.5
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    path, now = world.publish(batch.data()), world.clock()
+    since = now
+    while since < now + 240 * world.pace:
+        until = since + world.pace * batch.rng.uniform(5, 40)
+        world.server.add_fault(path, batch.rng.choice((500, 502, 503)), since=since, until=until)
+        since = until + world.pace * batch.rng.uniform(5, 40)
+    batch.inputs.append(world.server.url(path))
+    return Cause("the file server is unsteady", transient=True, ends=since)

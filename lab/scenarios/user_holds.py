@@ -1,0 +1,23 @@
+"""The owner holds the batch to wait for something, and means to release it.
+
+Nothing is wrong; whether a release now is right only the owner knows.
+"""
+
+from __future__ import annotations
+
+from condor_advice.lab.world import Batch, Cause, World
+
+FAMILY = "people"
+WEIGHT = 1.0
+
+
+def set_up(batch: Batch, world: World) -> Cause:
+    batch.seconds = batch.rng.uniform(6, 12)
+    why = batch.rng.choice(("waiting for new calibration", "to be checked", ""))
+
+    def hold(cluster: int) -> None:
+        words = ("-reason", why) if why else ()
+        world.at(world.after(2, 12, batch.rng),
+                 lambda: world.say(batch.owner, "condor_hold", *words, str(cluster)))
+
+    return Cause("the owner held it", transient=True, on_submit=hold)

@@ -1,0 +1,166 @@
+"""What really was the matter with each job, and what came of each hold.
+
+The truth file is for training a benchmark and for checking, never for a feature: it holds
+what nobody on an access point can know. Outcomes are read from the event log by a small
+parser of its own, so that they can check the ones `preprocess/` finds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from condor_advice.lab.world import Trouble
+
+OUTCOMES = ("SUCCEEDED", "HELD_SAME", "HELD_OTHER", "FAILED", "REMOVED", "NEVER_RELEASED",
+            "UNKNOWN")
+JobKey = tuple[int, int]
+
+_HEADER = re.compile(r"^(\d{3}) \((\d+)\.(\d+)\.\d+\) (\S+ \S+?)(?:\.\d+)? (.*)$")
+_CODE = re.compile(r"^\tCode (\d+) Subcode (-?\d+)$", re.MULTILINE)
+_SLOT = re.compile(r"slot[0-9_]+@([^@\s]+)@")
+# What a hold looks like when it was the execution point's or the site's doing.
+_MARKS = {"hook": (19, None), "scratch": (13, 28), "share": (26, None), "exit": (3, None),
+          "wrapper": (3, None)}
+
+
+@dataclass(slots=True)
+class Truth:
+    """One job: which scenario it belongs to and what was wrong."""
+
+    cluster: int
+    proc: int
+    owner: str
+    scenario: str
+    family: str
+    cause: str
+    transient: bool
+    ended: str | None = None            # UTC; when the cause went away by itself
+    fixed: str | None = None            # UTC; when somebody put it right
+    struck: list[dict[str, object]] = field(default_factory=list)   # holds of foreign making
+
+
+@dataclass(slots=True)
+class Hold:
+    """One hold episode as the log tells it."""
+
+    job: JobKey
+    number: int                         # of this job, from 1
+    at: datetime
+    code: int
+    subcode: int
+    reason: str
+    point: str
+    outcome: str = "UNKNOWN"
+
+
+def write_truth(path: Path, rows: Iterable[Truth]) -> None:
+    """One JSON object per job and line."""
+    with path.open("w") as file:
+        for row in rows:
+            file.write(json.dumps(asdict(row)) + "\n")
+
+
+def read_truth(path: Path) -> dict[JobKey, Truth]:
+    """The truth of each job."""
+    rows = (Truth(**json.loads(line)) for line in path.read_text().splitlines())
+    return {(row.cluster, row.proc): row for row in rows}
+
+
+def utc(when: float | None) -> str | None:
+    """A Unix time as it stands in the truth file."""
+    return None if when is None else datetime.fromtimestamp(when, UTC).isoformat(
+        timespec="seconds").replace("+00:00", "Z")
+
+
+def in_order(log: Path) -> list[Path]:
+    """A rotated event log's files, oldest first."""
+    numbered = sorted((path for path in log.parent.glob(f"{log.name}.*")
+                       if path.suffix[1:].isdigit()), key=lambda path: -int(path.suffix[1:]))
+    old = log.with_name(f"{log.name}.old")
+    return [*numbered, *([old] if old.exists() else []), *([log] if log.exists() else [])]
+
+
+def _events(paths: Sequence[Path]) -> Iterator[tuple[int, JobKey, datetime, str]]:
+    year = datetime.now(UTC).year       # only for logs whose dates have none
+    text = "".join(path.read_text(errors="replace") for path in paths)
+    for block in text.split("\n...\n"):
+        head, _, body = block.partition("\n")
+        if match := _HEADER.match(head):
+            stamp = match[4] if "-" in match[4] else f"{year}/{match[4]}".replace("/", "-")
+            when = datetime.fromisoformat(stamp.replace("T", " ")).replace(tzinfo=UTC)
+            yield int(match[1]), (int(match[2]), int(match[3])), when, f"{match[5]}\n{body}"
+
+
+def read_holds(paths: Sequence[Path]) -> list[Hold]:
+    """Every hold in a log and its outcome, in the order of the log."""
+    holds: list[Hold] = []
+    open_hold: dict[JobKey, Hold] = {}
+    released: set[JobKey] = set()
+    count: Counter[JobKey] = Counter()
+    point: dict[JobKey, str] = defaultdict(str)
+
+    def close(job: JobKey, outcome: str) -> None:
+        if hold := open_hold.pop(job, None):
+            hold.outcome = outcome if job in released else "NEVER_RELEASED"
+
+    for kind, job, when, text in _events(paths):
+        if kind != 28 and (slot := _SLOT.search(text)):
+            point[job] = slot[1]
+        if kind == 12:
+            found = _CODE.search(text)
+            code, subcode = (int(found[1]), int(found[2])) if found else (0, 0)
+            reason = text.split("\n")[1].strip() if "\n" in text else ""
+            if before := open_hold.get(job):
+                close(job, "HELD_SAME" if (before.code, before.subcode) == (code, subcode)
+                      else "HELD_OTHER")
+            count[job] += 1
+            released.discard(job)
+            open_hold[job] = Hold(job, count[job], when, code, subcode, reason, point[job])
+            holds.append(open_hold[job])
+        elif kind == 13:
+            released.add(job)
+        elif kind == 5:
+            close(job, "SUCCEEDED" if "(return value 0)" in text else "FAILED")
+        elif kind == 9:
+            close(job, "REMOVED")
+    for job, hold in open_hold.items():
+        hold.outcome = "UNKNOWN" if job in released else "NEVER_RELEASED"
+    return holds
+
+
+def mark_struck(rows: dict[JobKey, Truth], holds: Iterable[Hold], troubles: Sequence[Trouble],
+                projects: dict[JobKey, str]) -> None:
+    """Note the holds that a point in trouble, or the site, brought on a job from outside."""
+    for hold in holds:
+        row = rows.get(hold.job)
+        if row is None:
+            continue
+        at = hold.at.timestamp()
+        for trouble in troubles:
+            code, subcode = _MARKS[trouble.what]
+            where = projects.get(hold.job) if trouble.what == "share" else hold.point
+            if (trouble.point == where and trouble.since - 1 <= at <= trouble.until + 15
+                    and hold.code == code and subcode in (None, hold.subcode)):
+                row.struck.append({"hold": hold.number, "cause": trouble.what,
+                                   "where": trouble.point, "ended": utc(trouble.until)})
+                break
+
+
+def tabulate(holds: Iterable[Hold], rows: dict[JobKey, Truth]) -> dict[str, Counter[str]]:
+    """Outcomes by scenario; holds that struck from outside count as the trouble's own."""
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for hold in holds:
+        row = rows.get(hold.job)
+        name = row.scenario if row else "(unknown)"
+        if row:
+            for strike in row.struck:
+                if strike["hold"] == hold.number and not name.startswith(("host_", "site_")):
+                    name = f"(struck: {strike['cause']})"
+        table[name][hold.outcome] += 1
+    return dict(sorted(table.items()))
