@@ -114,7 +114,7 @@ def install(directory: Path | None = None, report: Report = lambda _: None) -> H
         return ready
     directory = (directory or default_directory()).absolute()
     prefix = directory / "htcondor"
-    _check_machine()
+    check_machine()
     patchelf = _find_patchelf()
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory / "lock", report):
@@ -142,7 +142,8 @@ def _is_finished(prefix: Path) -> bool:
     return bool(made.get("prefix") == str(prefix.absolute()))
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
+    """Raise PoolUnavailable where `install` cannot work, with what to do instead."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise PoolUnavailable(
             f"a private pool needs Linux on x86_64, and this is {platform.system()} on "

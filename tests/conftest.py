@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from condor_advice.lab.install_pool import PoolUnavailable, installed
+from condor_advice.lab.install_pool import PoolUnavailable, check_machine, installed
 from condor_advice.lab.pool import Pool, use_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +42,7 @@ def pool_or_skip(**settings: Any) -> Pool:
     try:
         settings.setdefault("htcondor", installed())
         if settings["htcondor"] is None:
+            check_machine()  # says so where `make pool` could not help
             raise PoolUnavailable("HTCondor is not installed; `make pool` installs it in .pool/")
         return Pool(**settings)
     except PoolUnavailable as error:
