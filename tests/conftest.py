@@ -18,19 +18,27 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIRE_POOL = os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+POOL_TESTS = pytest.StashKey[set[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever uses the pool needs the marker, so that `-m "not pool"` is complete."""
     for item in items:
         if {"pool", "make_pool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pool)
+    config.stash[POOL_TESTS] = {i.nodeid for i in items if i.get_closest_marker("pool")}
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Say how many pool tests ran: a green run without them proves less than it seems."""
+    marked = config.stash.get(POOL_TESTS, set())
 
     def pool_tests(*outcomes: str) -> int:
         reports = (r for outcome in outcomes for r in terminalreporter.getreports(outcome))
-        return len({r.nodeid for r in reports if "pool" in r.keywords})
+        return len({r.nodeid for r in reports if r.nodeid in marked})
 
     ran, skipped = pool_tests("passed", "failed", "error"), pool_tests("skipped")
     if ran or skipped:
