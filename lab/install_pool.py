@@ -234,6 +234,10 @@ class Apt:
             if not line.startswith(("Acquire::IndexTargets", "Acquire::Languages"))
         ]
         own = {
+            # Whatever this machine tolerates, here everything is signed or refused.
+            "Acquire::AllowInsecureRepositories": "false",
+            "Acquire::AllowWeakRepositories": "false",
+            "Acquire::AllowDowngradeToInsecureRepositories": "false",
             "Acquire::Languages": "none",
             "Acquire::PDiffs": "false",
             "APT::Architecture": "amd64",

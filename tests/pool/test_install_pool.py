@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+import hashlib
 import json
 import os
 import shutil
@@ -90,6 +92,33 @@ def test_a_machine_without_debian_sources_is_told_so(
     config.write_text('Dir::Etc::sourcelist "/dev/null"; Dir::Etc::sourceparts "/dev/null";')
     monkeypatch.setenv("APT_CONFIG", str(config))
     assert "has no source for Debian itself" in refusal(no_htcondor)
+
+
+@pytest.mark.usefixtures("apt")
+def test_a_mirror_that_is_not_signed_by_debian_is_refused(
+    no_htcondor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A complete little mirror with its own "condor", on a machine that trusts anybody.
+    mirror = tmp_path / "mirror"
+    for suite in install_pool.SUITES:
+        index = b"Package: condor\nVersion: 99\nArchitecture: amd64\nFilename: c.deb\nSize: 1\n"
+        packages = mirror / "dists" / suite / "main" / "binary-amd64" / "Packages"
+        packages.parent.mkdir(parents=True)
+        packages.write_bytes(index)
+        digest = hashlib.sha256(index).hexdigest()
+        (mirror / "dists" / suite / "Release").write_text(
+            f"Suite: {suite}\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n"
+            f"Date: {email.utils.formatdate(usegmt=True)}\n"
+            f"SHA256:\n {digest} {len(index)} main/binary-amd64/Packages\n"
+        )
+    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] file:{mirror} stable main\n")
+    config = tmp_path / "apt.conf"
+    config.write_text(
+        f'Dir::Etc::sourcelist "{tmp_path}/sources.list"; Dir::Etc::sourceparts "/dev/null";'
+        'Acquire::AllowInsecureRepositories "true";'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(config))
+    assert "is not signed" in refusal(no_htcondor)
 
 
 def test_a_half_finished_install_does_not_count(no_htcondor: Path) -> None:
