@@ -1,0 +1,298 @@
+"""NumPy evaluation of exported trees: all that giving advice needs of a trained model.
+
+Training packages are not imported here. A model is plain arrays in an .npz file, read without
+pickle, so that loading a model cannot run code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+_ARRAYS = ("feature", "threshold", "left", "right", "missing_left", "value", "cover", "roots",
+           "output", "base_margin")
+
+
+class UnusableModel(AdviceError):
+    """A model file is missing, damaged, or does not fit what it is asked."""
+
+
+def sigmoid(margin: Floats) -> Floats:
+    """Return 1/(1+exp(-margin)) without overflow."""
+    small = np.exp(-np.abs(margin))
+    return np.where(margin >= 0, 1.0, small) / (1.0 + small)
+
+
+@dataclass(frozen=True)
+class TreeEnsemble:
+    """Boosted trees as flat arrays of nodes; leaves have feature -1.
+
+    A row goes left where its feature is below the threshold (compared as float32, as XGBoost
+    does), and where the feature is missing (NaN) as `missing_left` says. Each tree adds its
+    leaf's value to one output's margin.
+    """
+
+    feature: Ints
+    threshold: npt.NDArray[np.float32]
+    left: Ints
+    right: Ints
+    missing_left: npt.NDArray[np.bool_]
+    value: Floats
+    cover: Floats                       # training weight that passed through each node
+    roots: Ints
+    output: Ints                        # which margin each tree adds to
+    base_margin: Floats                 # one per output
+
+    @classmethod
+    def from_xgboost(cls, booster: Any) -> TreeEnsemble:
+        """Take over the trees of an `xgboost.Booster` with a logistic or softmax objective."""
+        return cls.from_xgboost_json(bytes(booster.save_raw("json")))
+
+    @classmethod
+    def from_xgboost_json(cls, raw: bytes) -> TreeEnsemble:
+        """Take over the trees of a model in XGBoost's JSON format."""
+        learner = json.loads(raw)["learner"]
+        objective = learner["objective"]["name"]
+        outputs = max(1, int(learner["learner_model_param"]["num_class"]))
+        scores = np.array(json.loads(
+            "[" + learner["learner_model_param"]["base_score"].strip("[]") + "]"), dtype=float)
+        base = np.resize(scores, outputs)
+        if objective == "binary:logistic":
+            base = np.log(base) - np.log1p(-base)
+        elif not objective.startswith(("multi:soft", "reg:", "binary:logitraw")):
+            raise UnusableModel(f"objective {objective} cannot be exported; "
+                                "use binary:logistic, multi:softprob or reg:squarederror")
+        booster = learner["gradient_booster"]
+        if "model" not in booster or booster.get("name") != "gbtree":
+            raise UnusableModel(f"booster {booster.get('name')} cannot be exported; use gbtree")
+        model = booster["model"]
+        parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _ARRAYS[:7]}
+        roots = []
+        start = 0
+        for tree in model["trees"]:
+            left = np.array(tree["left_children"], dtype=np.int32)
+            right = np.array(tree["right_children"], dtype=np.int32)
+            leaf = left < 0
+            conditions = np.array(tree["split_conditions"], dtype=np.float64)
+            parts["feature"].append(
+                np.where(leaf, -1, np.array(tree["split_indices"])).astype(np.int32))
+            parts["threshold"].append(np.where(leaf, 0.0, conditions).astype(np.float32))
+            parts["left"].append(np.where(leaf, -1, left + start).astype(np.int32))
+            parts["right"].append(np.where(leaf, -1, right + start).astype(np.int32))
+            parts["missing_left"].append(np.array(tree["default_left"], dtype=bool))
+            parts["value"].append(np.where(leaf, conditions, 0.0))
+            parts["cover"].append(np.array(tree["sum_hessian"], dtype=np.float64))
+            roots.append(start)
+            start += len(left)
+        joined: dict[str, npt.NDArray[Any]] = {
+            name: np.concatenate(arrays) for name, arrays in parts.items()}
+        return cls(**joined, roots=np.array(roots, dtype=np.int32),
+                   output=np.array(model["tree_info"], dtype=np.int32), base_margin=base)
+
+    @classmethod
+    def average(cls, ensembles: list[TreeEnsemble]) -> TreeEnsemble:
+        """Return one ensemble whose margin is the mean of these ensembles' margins."""
+        offsets = np.cumsum([0, *(len(one.feature) for one in ensembles)])
+        share = 1.0 / len(ensembles)
+
+        def children(name: str) -> Ints:
+            return np.concatenate([
+                np.where(getattr(one, name) < 0, -1, getattr(one, name) + offset)
+                for one, offset in zip(ensembles, offsets[:-1], strict=True)]).astype(np.int32)
+
+        def joined(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(one, name) for one in ensembles])
+
+        return cls(
+            feature=joined("feature"), threshold=joined("threshold"), left=children("left"),
+            right=children("right"), missing_left=joined("missing_left"),
+            value=joined("value") * share, cover=joined("cover"), roots=children("roots"),
+            output=joined("output"),
+            base_margin=np.mean([one.base_margin for one in ensembles], axis=0))
+
+    def save(self, path: Path | str) -> None:
+        """Write the arrays to an .npz file."""
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **{name: getattr(self, name) for name in _ARRAYS})
+
+    @classmethod
+    def load(cls, path: Path | str) -> TreeEnsemble:
+        """Read what `save` wrote; refuses pickled objects."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return cls(**{name: arrays[name] for name in _ARRAYS})
+        except (OSError, KeyError, ValueError) as error:
+            raise UnusableModel(f"{path}: cannot be read as a tree model ({error}); "
+                                "train the model again") from error
+
+    @property
+    def outputs(self) -> int:
+        """How many margins each row has: 1, or the number of classes."""
+        return len(self.base_margin)
+
+    @cached_property
+    def depth(self) -> int:
+        """Splits on the longest way from a root to a leaf."""
+        nodes, depth = self.roots, 0
+        while True:
+            nodes = nodes[self.feature[nodes] >= 0]
+            if not len(nodes):
+                return depth
+            nodes = np.concatenate([self.left[nodes], self.right[nodes]])
+            depth += 1
+
+    def predict_margin(self, rows: npt.ArrayLike) -> Floats:
+        """Return the margins: shape (row,) for one output, (row, output) for several."""
+        values = np.atleast_2d(np.asarray(rows, dtype=np.float32))
+        margins = np.tile(self.base_margin, (len(values), 1))
+        block = max(1, 2_000_000 // max(1, len(self.roots)))
+        for start in range(0, len(values), block):
+            part = values[start:start + block]
+            leaves = self.value[self._leaves(part)]
+            for output in range(self.outputs):
+                margins[start:start + block, output] += leaves[:, self.output == output].sum(1)
+        return margins[:, 0] if self.outputs == 1 else margins
+
+    def predict_proba(self, rows: npt.ArrayLike) -> Floats:
+        """Return the probability of the positive class, or of each class."""
+        margin = self.predict_margin(rows)
+        if self.outputs == 1:
+            return sigmoid(margin)
+        shifted = np.exp(margin - margin.max(axis=1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+    def contributions(self, row: npt.ArrayLike, features: int, output: int = 0) -> Floats:
+        """Return each feature's share of one row's margin, and the expected margin at the end.
+
+        These are exact path-dependent SHAP values, the same as XGBoost's `pred_contribs`: a
+        feature that a coalition lacks lets the row go both ways, by training weight. They add
+        up to `predict_margin`.
+        """
+        values = np.asarray(row, dtype=np.float32).reshape(-1)
+        paths = self._paths
+        kept = self.output[paths.tree] == output
+        goes_left = np.zeros(len(self.feature), dtype=bool)
+        inner = np.flatnonzero(self.feature >= 0)
+        with np.errstate(invalid="ignore"):
+            goes_left[inner] = values[self.feature[inner]] < self.threshold[inner]
+        missing = np.isnan(values[self.feature[inner]])
+        goes_left[inner[missing]] = self.missing_left[inner[missing]]
+        follows = (goes_left[paths.node] == paths.is_left).astype(np.float64)
+        hot = np.ones(paths.cold.shape)
+        np.minimum.at(hot, (paths.leaf, paths.slot), follows)
+        leaf_value = np.where(kept, self.value[paths.leaf_node], 0.0)
+        shares = leaf_value[:, None] * (hot - paths.cold) * _shapley_weights(hot, paths.cold)
+        found = np.zeros(features + 1)
+        used = paths.slot_feature >= 0
+        np.add.at(found, paths.slot_feature[used], shares[used])
+        found[features] = self.base_margin[output] + np.sum(
+            leaf_value * np.prod(paths.cold, axis=1))
+        return found
+
+    def _leaves(self, values: npt.NDArray[np.float32]) -> Ints:
+        """Return the leaf that each row reaches in each tree."""
+        nodes = np.tile(self.roots, (len(values), 1))
+        row = np.arange(len(values))[:, None]
+        for _ in range(self.depth):
+            feature = self.feature[nodes]
+            inner = feature >= 0
+            value = values[row, np.maximum(feature, 0)]
+            with np.errstate(invalid="ignore"):
+                left = value < self.threshold[nodes]
+            left = np.where(np.isnan(value), self.missing_left[nodes], left)
+            nodes = np.where(inner, np.where(left, self.left[nodes], self.right[nodes]), nodes)
+        return nodes
+
+    @cached_property
+    def _paths(self) -> _Paths:
+        """Climb from every leaf to its root, and gather the splits by leaf and feature."""
+        count = len(self.feature)
+        parent = np.full(count, -1, dtype=np.int64)
+        inner = np.flatnonzero(self.feature >= 0)
+        parent[self.left[inner]] = inner
+        parent[self.right[inner]] = inner
+        leaf_node = np.flatnonzero(self.feature < 0)
+        tree_of_root = np.full(count, -1, dtype=np.int64)
+        tree_of_root[self.roots] = np.arange(len(self.roots))
+        leaf = np.arange(len(leaf_node))
+        node = leaf_node.copy()
+        tree = np.empty(len(leaf_node), dtype=np.int64)
+        steps: list[tuple[npt.NDArray[Any], ...]] = []
+        while len(leaf):
+            up = parent[node]
+            at_root = up < 0
+            tree[leaf[at_root]] = tree_of_root[node[at_root]]
+            leaf, node, up = leaf[~at_root], node[~at_root], up[~at_root]
+            steps.append((leaf, up, self.left[up] == node,
+                          self.cover[node] / np.maximum(self.cover[up], 1e-300)))
+            node = up
+        leaves, nodes, is_left, cold = (
+            np.concatenate([step[part] for step in steps]) if steps else np.empty(0, dtype=int)
+            for part in range(4))
+        # One slot per distinct feature on a leaf's path.
+        order = np.lexsort((self.feature[nodes], leaves))
+        leaves, nodes, is_left, cold = leaves[order], nodes[order], is_left[order], cold[order]
+        splits = self.feature[nodes]
+        new_leaf = np.r_[True, leaves[1:] != leaves[:-1]][: len(leaves)]
+        new_slot = new_leaf | np.r_[True, splits[1:] != splits[:-1]][: len(leaves)]
+        running = np.cumsum(new_slot) - 1
+        slot = running - np.maximum.accumulate(np.where(new_leaf, running, 0))
+        width = int(slot.max(initial=-1)) + 1
+        cold_by_slot = np.ones((len(leaf_node), width))
+        np.multiply.at(cold_by_slot, (leaves, slot), cold)
+        slot_feature = np.full((len(leaf_node), width), -1, dtype=np.int64)
+        slot_feature[leaves, slot] = splits
+        return _Paths(leaves, slot, nodes, is_left.astype(bool), cold_by_slot, slot_feature,
+                      leaf_node, tree)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """The splits above every leaf. `cold` is how much training weight follows by itself."""
+
+    leaf: npt.NDArray[np.int64]
+    slot: npt.NDArray[np.int64]
+    node: npt.NDArray[np.int64]
+    is_left: npt.NDArray[np.bool_]
+    cold: Floats                            # axes: (leaf, slot); 1 where a slot is not used
+    slot_feature: npt.NDArray[np.int64]     # axes: (leaf, slot); -1 where not used
+    leaf_node: npt.NDArray[np.int64]
+    tree: npt.NDArray[np.int64]
+
+
+def _shapley_weights(hot: Floats, cold: Floats) -> Floats:
+    """Return, for each slot, the weighted sum over coalitions of the other slots.
+
+    The coalitions of size k give the coefficient of x^k in the product of (cold + hot*x) over
+    the others. Slots that are not used have cold = hot = 1: players that change nothing, whose
+    presence leaves the Shapley values of the others as they are.
+    """
+    leaves, width = hot.shape
+    sums = np.zeros((leaves, width))
+    if not width:
+        return sums
+    sizes = [math.factorial(size) * math.factorial(width - 1 - size) / math.factorial(width)
+             for size in range(width)]
+    for slot in range(width):
+        coefficients = np.zeros((leaves, width))
+        coefficients[:, 0] = 1.0
+        for other in range(width):
+            if other == slot:
+                continue
+            shifted = np.zeros_like(coefficients)
+            shifted[:, 1:] = coefficients[:, :-1]
+            coefficients = (coefficients * cold[:, other, None] + shifted * hot[:, other, None])
+        sums[:, slot] = coefficients @ sizes
+    return sums
