@@ -18,8 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 @functools.cache
 def tracked_files() -> list[str]:
     """Files of the checkout, without what git ignores; one look, whatever changes meanwhile."""
+    # The checkout may belong to another account than the one that runs the tests.
+    git = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        [*git, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         capture_output=True,
         text=True,
         check=False,
