@@ -58,6 +58,10 @@ class Clock:
         changes = [change for year in years for change in self._changes(year)]
         if not changes:
             return local - self._offset_at(int(local[0]))
+        day = 86400
+        near = (c for c in changes if local.min() - day <= c[0] <= local.max() + day)
+        if not any(near):  # nearly always: one offset for the whole block
+            return local - self._offset_at(int(local[0]))
         moments = np.array([moment for moment, _, _ in changes], dtype=np.int64)
         before = np.array([offset for _, offset, _ in changes], dtype=np.int64)
         after = np.array([offset for _, _, offset in changes], dtype=np.int64)

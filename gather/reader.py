@@ -23,7 +23,7 @@ import numpy.typing as npt
 from condor_advice.gather.bodies import parse_body, parse_json, parse_xml
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
-from condor_advice.gather.words import Int64s, digits, pad, pair, word, words_of
+from condor_advice.gather.words import Int64s, Words, digits, pad, pair, word, words_of
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -97,6 +97,7 @@ class EventColumns:
     end: Int64s
     oddities: list[Oddity] = field(default_factory=list)
     oddity_counts: Counter[str] = field(default_factory=Counter)
+    _frame: tuple[Int64s, Int64s, Int64s] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.type)
@@ -127,8 +128,18 @@ class EventColumns:
         """Yield the events one by one, in log order."""
         return (self.event(row, access_point) for row in range(len(self)))
 
+    def frame(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return where lines start, and which lines open and close each event."""
+        if self._frame is None:
+            breaks = np.flatnonzero(np.frombuffer(self.data, np.uint8) == 10)
+            starts = np.concatenate(([0], breaks + 1, [len(self.data) + 1]))
+            ends = np.searchsorted(starts, self.end)
+            self._frame = starts, np.searchsorted(starts, self.start), ends
+        return self._frame
+
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
+        self._frame = None
         for name in ("type", "cluster", "proc", "time_us", "form", "start", "head", "end"):
             setattr(self, name, getattr(self, name)[rows])
 
@@ -278,15 +289,15 @@ class _Block:
         good &= byte[rest + 2] == np.where(iso, 45, 47)
         blank = byte[rest + 5]
         good &= (blank == 32) | (blank == 84)
-        month, day, hour = pair(date, 0), pair(date, 3), pair(date, 6)
-        minute, second = pair(time, 1), pair(time, 4)
-        good &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
-        good &= (hour <= 23) & (minute <= 59) & (second <= 60)
         front = words[at]
-        year = pair(front, 0) * 100 + pair(front, 2)
-        if not iso.all():
-            self._fill_years(year, month, day, ~iso & good)
-        seconds = _days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second
+        # Within an hour all dates are alike: decode one of each run, and spread it.
+        fresh = np.flatnonzero((date[1:] != date[:-1]) | (front[1:] != front[:-1])) + 1
+        runs = np.concatenate(([0], fresh))[: len(at)]
+        lengths = np.diff(runs, append=len(at))
+        good, hours = self._hours(date[runs], front[runs], iso[runs], good, lengths)
+        minute, second = pair(time, 1), pair(time, 4)
+        good &= (minute <= 59) & (second <= 60)
+        seconds = hours + minute * 60 + second
         end = rest + 14
         micros, utc = np.zeros_like(at), byte[end] == 90
         fraction = np.flatnonzero(byte[end] == 46)
@@ -303,7 +314,22 @@ class _Block:
             seconds[local] = self.clock.to_utc(seconds[local], self.state.last_utc)
         return np.where(good, seconds * 1_000_000 + micros, _NO_TIME), end
 
-    def _fill_years(self, year: Int64s, month: Int64s, day: Int64s, yearless: Bools) -> None:
+    def _hours(
+        self, date: Words, front: Words, iso: Bools, good: Bools, lengths: Int64s
+    ) -> tuple[Bools, Int64s]:
+        """Decode a date and hour per run of equal ones: seconds since 1970 for every event."""
+        month, day, hour = pair(date, 0), pair(date, 3), pair(date, 6)
+        year = pair(front, 0) * 100 + pair(front, 2)
+        fits = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (hour <= 23)
+        good = good & np.repeat(fits, lengths)
+        # A run counts for the years only if some line of it is a header at all.
+        real = np.logical_or.reduceat(good, np.cumsum(lengths) - lengths) if len(good) else good
+        self._fill_years(year, month, day, ~iso & real & fits, np.cumsum(lengths))
+        return good, np.repeat(_days(year, month, day) * 86400 + hour * 3600, lengths)
+
+    def _fill_years(
+        self, year: Int64s, month: Int64s, day: Int64s, yearless: Bools, until: Int64s
+    ) -> None:
         """Give dates without a year theirs: where they fall back, it is a year later."""
         rows = np.flatnonzero(yearless)
         if not len(rows):
@@ -312,7 +338,7 @@ class _Block:
         before = of_year[0] if self.state.day_of_year is None else self.state.day_of_year
         first = self.state.year or datetime.now(UTC).year
         year[rows] = first + np.cumsum(_new_years(np.diff(of_year, prepend=before)))
-        self.years = rows, year[rows], of_year
+        self.years = until[rows], year[rows], of_year
 
     def _closing_dots(self, lines: Int64s) -> Int64s:
         """Keep the lines that are `...` and nothing else."""
@@ -413,16 +439,20 @@ class _Block:
             head=headers.head,
             end=np.minimum(end, consumed),
         )
+        if consumed == size or not len(columns):
+            columns._frame = np.append(starts, size + 1), headers.line, ends
+        else:
+            kept = int(np.searchsorted(starts, consumed))
+            columns._frame = np.append(starts[: kept + 1], consumed + 1), headers.line, ends
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
         if len(columns):
             self.state.last_utc = int(columns.time_us[-1] // 1_000_000)
         if self.years is not None:
-            rows, years, of_year = self.years
-            kept = int(np.searchsorted(rows, len(columns)))
-            if kept:
-                self.state.year = int(years[kept - 1])
-                self.state.day_of_year = int(of_year[kept - 1])
+            # The run of dates that the last whole event belongs to.
+            until, years, of_year = self.years
+            run = min(int(np.searchsorted(until, len(columns))), len(years) - 1)
+            self.state.year, self.state.day_of_year = int(years[run]), int(of_year[run])
         return columns, consumed
 
     def _note_framing(self, headers: _Headers, ends: Int64s, dots: Int64s, consumed: int) -> None:

@@ -65,6 +65,14 @@ def _eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
     return values.view(np.int64), (bits >> np.uint8(3)).astype(np.int64)
 
 
+def blanks(loaded: Words) -> Int64s:
+    """Return how many blanks each word begins with; eight where there is nothing else."""
+    values = loaded ^ np.uint64(0x2020202020202020)
+    others = (((values & _LOW7) + _LOW7) | values) & _HIGH
+    bits = np.bitwise_count((others & (~others + _ONE)) - _ONE) & np.uint8(0x78)
+    return (bits >> np.uint8(3)).astype(np.int64)
+
+
 def pair(loaded: Words, byte: int) -> Int64s:
     """Return the two-digit number at one byte of each word."""
     tens = (loaded >> np.uint64(8 * byte)) & np.uint64(15)

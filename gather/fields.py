@@ -1,0 +1,447 @@
+"""The fields of a block's text events as columns, for reading millions of events at once.
+
+`EventColumns.ad(row)` reads one event in plain Python and is the reference; this module
+reads the same fields of all events of a block with NumPy. A field has values only for the
+events that carry it: the rows are given beside the values. Lines that are not in the usual
+shape go to the reference reader, event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.reader import TEXT, EventColumns
+from condor_advice.gather.words import Int64s, Words, blanks, digits, pad, pair, word, words_of
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A numeric field: the events that have it, and its values there."""
+
+    rows: Int64s
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A text field: the events that have it, and where its bytes are in the block."""
+
+    rows: Int64s
+    start: Int64s
+    end: Int64s
+    data: bytes = field(repr=False)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """Yield (row, text)."""
+        for row, start, end in zip(
+            self.rows.tolist(), self.start.tolist(), self.end.tolist(), strict=True
+        ):
+            words = self.data[start:end].decode("utf-8", "replace")
+            if "\n" in words:  # HTCondor indents the further lines of a reason
+                words = "\n".join(line.strip() for line in words.splitlines())
+            yield row, words.strip()
+
+
+@dataclass(slots=True)
+class Fields:
+    """All fields of a block, by HTCondor's names for them.
+
+    CPU times are seconds, split into user and system: `RunRemoteUsageUsr` and so on. The
+    attributes of 028 events are texts as the ClassAd has them, strings in quotes.
+    """
+
+    count: int
+    numbers: dict[str, Numbers] = field(default_factory=dict)
+    texts: dict[str, Texts] = field(default_factory=dict)
+    attributes: dict[str, Texts] = field(default_factory=dict)
+
+    def dense(self, name: str) -> Floats:
+        """Return a numeric field as one value per event, NaN where an event has none."""
+        values = np.full(self.count, np.nan)
+        if name in self.numbers:
+            found = self.numbers[name]
+            values[found.rows] = found.values
+        return values
+
+
+def read_fields(columns: EventColumns) -> Fields:
+    """Read the fields of all text events of a block."""
+    return _FieldReader(columns).read()
+
+
+_SENT, _RECEIVED = 83, 82  # S and R
+_BLANK, _COLON, _MINUS, _POINT, _QUOTE = 32, 58, 45, 46, 34
+_TAB = np.uint64(9)
+_RESOURCES = {"Cpus": b"Cpus    ", "Disk": b"Disk (KB", "GPUs": b"GPUs    ", "Memory": b"Memory ("}
+_TIMES = {"TimeExecute": b"TimeExec", "TimeSlotBusy": b"TimeSlot"}
+_USAGES = {
+    "RunRemoteUsage": b"Run Remo",
+    "RunLocalUsage": b"Run Loca",
+    "TotalRemoteUsage": b"Total Re",
+    "TotalLocalUsage": b"Total Lo",
+}
+_SIZES = {
+    "MemoryUsage": b"MemoryUs",
+    "ResidentSetSize": b"Resident",
+    "ProportionalSetSize": b"Proporti",
+}
+# The first line of the body is a reason in these, under this name.
+_REASONS = {
+    7: "Message",
+    9: "Reason",
+    12: "HoldReason",
+    13: "Reason",
+    21: "ErrorMsg",
+    22: "DisconnectReason",
+    24: "Reason",
+}
+_PROPERTIES = {name: b"\t" + name.encode() + b" =" for name in ("Cpus", "Disk", "GPUs", "Memory")}
+
+
+def _begins(loaded: Words, text: bytes) -> Bools:
+    """Tell which words begin with `text`, of up to eight bytes."""
+    mask = word(b"\xff" * len(text))
+    found: Bools = (loaded & mask) == word(text)
+    return found
+
+
+class _FieldReader:
+    """One call of `read_fields`; its steps share the block's body lines."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self.columns = columns
+        padded = pad(columns.data)
+        self.bytes = np.frombuffer(padded, np.uint8)
+        self.words = words_of(padded)
+        self.fields = Fields(len(columns))
+        self.kind = columns.type
+        starts, opening, closing = columns.frame()
+        text = columns.form == TEXT
+        # Every line of every body, with the event it belongs to.
+        counts = np.where(text, closing - opening - 1, 0)
+        before = np.cumsum(counts) - counts
+        self.row = np.repeat(np.arange(len(columns)), counts)
+        line = np.arange(int(counts.sum())) + np.repeat(opening + 1 - before, counts)
+        self.start = starts[line]
+        self.end = starts[line + 1] - 1
+        self.load = self.words[self.start]
+        self.line_kind = self.kind[self.row]
+        self.first = line == np.repeat(opening + 1, counts)
+        header = np.flatnonzero(text)
+        self.header_row = header
+        self.header_kind = self.kind[header]
+        self.head = columns.head[header]
+        self.header_end = starts[opening[header] + 1] - 1
+        if b"\r" in columns.data:
+            for ends in (self.end, self.header_end):
+                ends -= self.bytes[ends - 1] == 13
+
+    def read(self) -> Fields:
+        """Read all families of fields, each from the lines that look like it."""
+        self._headers()
+        tabbed = np.flatnonzero((self.load & np.uint64(255)) == _TAB)
+        second = (self.load[tabbed] >> np.uint64(8)) & np.uint64(255)
+        self._numbers(tabbed[(second >= 48) & (second <= 57)])
+        self._cpu_times(tabbed[(second == 9) | (second == 85)])
+        self._resources(tabbed[second == _BLANK])
+        self._terminations(tabbed[second == 40])
+        self._codes(tabbed[second == 67])
+        self._named(tabbed)
+        self._reasons()
+        attributes = np.flatnonzero(self.line_kind == 28)
+        if len(attributes):
+            self._attributes(attributes)
+        return self.fields
+
+    # Header lines.
+
+    def _headers(self) -> None:
+        self._header_host("SubmitHost", 0, 19)  # "Job submitted from host: "
+        self._header_host("ExecuteHost", 1, 17)  # "Job executing on host: "
+        image = self._header_lines(6, b"Image si")
+        self._number("Size", self.header_row[image], self.head[image] + 27)
+        evicted = self._header_lines(4, b"Job was ")
+        at = self.head[evicted] + 16
+        coded = _begins(self.words[at], b" Code ")
+        self._code_pair("Reason", self.header_row[evicted[coded]], at[coded] + 6)
+        failed = self._header_lines(21, b"Error fr")
+        self._error_hosts(failed)
+        self._transfers(self._header_lines(40, b""))
+
+    def _header_lines(self, kind: int, text: bytes) -> Int64s:
+        found = np.flatnonzero(self.header_kind == kind)
+        return found[_begins(self.words[self.head[found]], text)] if text else found
+
+    def _header_host(self, name: str, kind: int, at: int) -> None:
+        found = self._header_lines(kind, b"")
+        found = found[_begins(self.words[self.head[found] + at], b"host: ")]
+        self._text(name, self.header_row[found], self.head[found] + at + 6, self.header_end[found])
+
+    def _error_hosts(self, found: Int64s) -> None:
+        """Read `Error from starter on HOST:`; the daemon is nearly always the starter."""
+        usual = _begins(self.words[self.head[found] + 11], b"starter ")
+        found = found[usual]
+        end = self.header_end[found]
+        end = end - (self.bytes[end - 1] == _COLON)
+        self._text("ExecuteHost", self.header_row[found], self.head[found] + 22, end)
+
+    def _transfers(self, found: Int64s) -> None:
+        head = self.words[self.head[found]]
+        kinds = np.zeros(len(found))
+        for base, text, at in ((1, b"Entered ", 26), (2, b"Started ", 21), (3, b"Finished", 22)):
+            these = _begins(head, text)
+            direction = self.bytes[self.head[found] + at]
+            kinds = np.where(these & (direction == 105), base, kinds)  # i for input
+            kinds = np.where(these & (direction == 111), base + 3, kinds)  # o for output
+        known = kinds > 0
+        self._add("Type", self.header_row[found[known]], kinds[known])
+
+    # Body lines.
+
+    def _numbers(self, lines: Int64s) -> None:
+        """Read `\\t123  -  Run Bytes Sent By Job` and its like."""
+        at = self.start[lines] + 1
+        value, count = digits(self.words, at)
+        at += count
+        dashed = _begins(self.words[at], b"  -  ")
+        lines, at, value = lines[dashed], at[dashed] + 5, value[dashed]
+        label, row = self.words[at], self.row[lines]
+        for name, text in _SIZES.items():
+            these = label == word(text)
+            self._add(name, row[these], value[these])
+        for prefix, text, skip in (("", b"Run Byte", 10), ("Total", b"Total By", 12)):
+            these = np.flatnonzero(label == word(text))
+            direction = self.bytes[at[these] + skip]
+            for letter, name in ((_SENT, "SentBytes"), (_RECEIVED, "ReceivedBytes")):
+                chosen = these[direction == letter]
+                self._add(prefix + name, row[chosen], value[chosen])
+
+    def _cpu_times(self, lines: Int64s) -> None:
+        """Read `Usr 0 00:01:02, Sys 0 00:00:03  -  Run Remote Usage`."""
+        skip = 1 + (self.bytes[self.start[lines] + 1] == 9)
+        at = self.start[lines] + skip
+        these = _begins(self.words[at], b"Usr ")
+        lines, at = lines[these], at[these] + 4
+        user, at = self._clock(at)
+        system, at = self._clock(at + 6)  # past ", Sys "
+        label, row = self.words[at + 5], self.row[lines]
+        for name, text in _USAGES.items():
+            these = label == word(text)
+            self._add(name + "Usr", row[these], user[these])
+            self._add(name + "Sys", row[these], system[these])
+
+    def _clock(self, at: Int64s) -> tuple[Int64s, Int64s]:
+        """Read `days HH:MM:SS` into seconds."""
+        days, count = digits(self.words, at)
+        at = at + count + 1
+        loaded = self.words[at]
+        seconds = days * 86400 + pair(loaded, 0) * 3600 + pair(loaded, 3) * 60 + pair(loaded, 6)
+        return seconds, at + 8
+
+    def _resources(self, lines: Int64s) -> None:
+        """Read the rows of the table of partitionable resources.
+
+        `\\t   Memory (MB)          :       66       64        64 `: the colon and the right
+        ends of the cells stand at fixed places unless a number is too wide for its cell.
+        """
+        at = self.start[lines]
+        letters = self.bytes[at + 4] >= 65
+        table = (self.line_kind[lines] == 4) | (self.line_kind[lines] == 5)
+        lines = lines[letters & table]
+        at, width = self.start[lines], self.end[lines] - self.start[lines]
+        byte = self.bytes
+        usual = (byte[at + 25] == _COLON) & (width >= 44) & (byte[at + 26] == _BLANK)
+        usual &= (byte[at + 35] == _BLANK) & (byte[at + 44] == _BLANK) & (byte[at + 45] == _BLANK)
+        usual &= (width < 54) | (width == 54) | (byte[np.minimum(at + 54, self.end[lines])] <= 32)
+        name, row = self.words[at + 4], self.row[lines]
+        # Usage, request and allocation of every row at once; NaN where the cell is blank.
+        cells = np.concatenate((at + 27, at + 36, np.where(width >= 54, at + 46, at + 26)))
+        values = self._cells(cells).reshape(3, len(at))
+        values[2, width < 54] = np.nan
+        known = np.zeros(len(lines), np.bool_)
+        for resource, text in (*_RESOURCES.items(), *_TIMES.items()):
+            these = name == word(text)
+            known |= these
+            titles = (resource + "Usage", "Request" + resource, resource)
+            for title, column in zip(titles, values, strict=True):
+                filled = these & usual & ~np.isnan(column)
+                self._add(title, row[filled], column[filled])
+        odd = ~(usual & known)
+        if odd.any():
+            for event in np.unique(row[odd]).tolist():
+                self._by_reference(event)
+
+    def _cells(self, at: Int64s) -> Floats:
+        """Read the number in each eight bytes of a table; NaN where there is none."""
+        at = at + np.minimum(blanks(self.words[at]), 7)
+        value, count = digits(self.words, at)
+        values = value.astype(np.float64)
+        point = np.flatnonzero((self.bytes[at + count] == _POINT) & (count > 0))
+        if len(point):
+            part, places = digits(self.words, at[point] + count[point] + 1)
+            values[point] += part / 10.0**places
+        values[count == 0] = np.nan
+        return values
+
+    def _by_reference(self, event: int) -> None:
+        """Read one event's table with the reference reader, where it is not yet read."""
+        for name, value in self.columns.ad(event).items():
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            if not (name.endswith("Usage") or name.startswith("Request") or name in _RESOURCES):
+                continue
+            found = self.fields.numbers.get(name)
+            if found is None or event not in found.rows:
+                self._add(name, np.array([event]), np.array([float(value)]))
+
+    def _terminations(self, lines: Int64s) -> None:
+        """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
+        ended = np.isin(self.line_kind[lines], (4, 5, 15, 16))
+        lines = lines[ended]
+        at, row = self.start[lines], self.row[lines]
+        word_at = self.words[at + 1]
+        normal = word_at == word(b"(1) Norm")
+        abnormal = word_at == word(b"(0) Abno")
+        self._number("ReturnValue", row[normal], at[normal] + 38)
+        self._number("TerminatedBySignal", row[abnormal], at[abnormal] + 34)
+        either = normal | abnormal
+        self._add("TerminatedNormally", row[either], normal[either])
+        requeued = (word_at == word(b"(0) Job ")) & (self.words[at + 9] == word(b"terminat"))
+        self._add("TerminatedAndRequeued", row[requeued], np.ones(int(requeued.sum())))
+        # A requeued job's reason is the line behind its termination.
+        reason = lines[either & (self.line_kind[lines] == 4)] + 1
+        reason = reason[reason < len(self.row)]
+        reason = reason[(self.line_kind[reason] == 4) & ~self.first[reason]]
+        self._text("Reason", self.row[reason], self.start[reason], self.end[reason])
+
+    def _codes(self, lines: Int64s) -> None:
+        """Read `\\tCode 21 Subcode 102`."""
+        these = _begins(self.load[lines], b"\tCode ")
+        held = np.isin(self.line_kind[lines], (12, 21))
+        self.code_lines = lines[these & held]
+        row, at = self.row[self.code_lines], self.start[self.code_lines] + 6
+        self._code_pair("HoldReason", row, at)
+
+    def _code_pair(self, name: str, row: Int64s, at: Int64s) -> None:
+        code, at = self._signed(at)
+        subcode, _ = self._signed(at + 9)  # past " Subcode "
+        self._add(name + "Code", row, code)
+        self._add(name + "SubCode", row, subcode)
+
+    def _named(self, lines: Int64s) -> None:
+        """Read the lines that say what they are."""
+        load, row = self.load[lines], self.row[lines]
+        start, end, kind = self.start[lines], self.end[lines], self.line_kind[lines]
+        slot = load == word(b"\tSlotNam")
+        self._text("SlotName", row[slot], start[slot] + 11, end[slot])
+        reason = (load == word(b"\tReason:")) & (kind == 4)
+        self._text("Reason", row[reason], start[reason] + 9, end[reason])
+        host = np.flatnonzero((load == word(b"\tTransfe")) & (kind == 40))
+        skip = 23 + 2 * (self.bytes[start[host] + 14] == 102)  # f for "from host"
+        self._text("Host", row[host], start[host] + skip, end[host])
+        queue = load == word(b"\tSeconds")
+        self._number("QueueingDelay", row[queue], start[queue] + 25)
+        suspended = (load == word(b"\tNumber ")) & (kind == 10)
+        self._number("NumberOfPIDs", row[suspended], start[suspended] + 42)
+        running = np.flatnonzero(kind == 1)
+        for name, text in _PROPERTIES.items():
+            these = running[_begins(load[running], text[:8])]
+            self._number(name, row[these], start[these] + len(text) + 1)
+
+    def _reasons(self) -> None:
+        """Read reasons: the first line of a body, and what follows up to its codes."""
+        codes = np.zeros(len(self.columns) + 1, np.int64)
+        codes[self.row[self.code_lines]] = self.start[self.code_lines]
+        lines = np.flatnonzero(self.first & np.isin(self.line_kind, tuple(_REASONS)))
+        row, kind = self.row[lines], self.line_kind[lines]
+        start, end = self.start[lines], self.end[lines]
+        coded = codes[row]
+        # A held or failed job's reason may have several lines; its codes end it.
+        last = np.where(coded > 0, coded - 1, self.columns.end[row] - 1)
+        end = np.where((kind == 12) | (kind == 21), np.maximum(last, start), end)
+        empty = (coded == start) | (end <= start + 1)
+        number = (self.bytes[start + 1] >= 48) & (self.bytes[start + 1] <= 57)
+        none = self.words[start + 1] == word(b"Reason u")  # "Reason unspecified"
+        kept = ~empty & ~((kind == 7) & number) & ~((kind == 12) & none)
+        for kinds, name in ((7, "Message"), (12, "HoldReason"), (21, "ErrorMsg")):
+            these = kept & (kind == kinds)
+            self._text(name, row[these], start[these], end[these])
+        these = kept & ((kind == 9) | (kind == 13) | (kind == 24))
+        self._text("Reason", row[these], start[these], end[these])
+        these = kept & (kind == 22)
+        self._text("DisconnectReason", row[these], start[these], end[these])
+        notes = np.flatnonzero(self.first & (self.line_kind == 0))
+        self._text("LogNotes", self.row[notes], self.start[notes], self.end[notes])
+
+    def _attributes(self, lines: Int64s) -> None:
+        """Read the `Name = value` lines of 028 events, by name."""
+        start, end, row = self.start[lines], self.end[lines], self.row[lines]
+        equals = np.flatnonzero(self.bytes == 61)
+        place = np.searchsorted(equals, start)
+        at = np.append(equals, len(self.bytes))[place]
+        fits = (at < end) & (self.bytes[at - 1] == _BLANK)
+        start, end, row, at = start[fits], end[fits], row[fits], at[fits]
+        length = at - 1 - start
+        # A name is told by its length and three of its words: first, middle and last.
+        front = self.words[start] & np.where(length >= 8, _ALL, _mask(length))
+        middle = np.where(length > 16, self.words[start + length // 2], 0)
+        back = np.where(length > 8, self.words[np.maximum(at - 9, start)], 0)
+        key = ((front * _MIX + middle) * _MIX + back) * _MIX + length.astype(np.uint64)
+        order = np.argsort(key, kind="stable")
+        turns = np.flatnonzero(np.diff(key[order])) + 1
+        for group in np.split(order, turns):
+            first = group[0]
+            name = self.columns.data[int(start[first]) : int(at[first]) - 1].decode(
+                "ascii", "replace"
+            )
+            begin = at[group] + 2
+            self.fields.attributes[name] = Texts(row[group], begin, end[group], self.columns.data)
+
+    # Values.
+
+    def _signed(self, at: Int64s) -> tuple[Int64s, Int64s]:
+        minus = self.bytes[at] == _MINUS
+        value, count = digits(self.words, at + minus)
+        return np.where(minus, -value, value), at + minus + count
+
+    def _number(self, name: str, row: Int64s, at: Int64s) -> None:
+        value, after = self._signed(at)
+        some = after > at
+        self._add(name, row[some], value[some])
+
+    def _add(self, name: str, row: Int64s, values: npt.NDArray[Any]) -> None:
+        if not len(row):
+            return
+        found = Numbers(row, values.astype(np.float64))
+        if name in self.fields.numbers:
+            old = self.fields.numbers[name]
+            found = Numbers(np.append(old.rows, row), np.append(old.values, found.values))
+        self.fields.numbers[name] = found
+
+    def _text(self, name: str, row: Int64s, start: Int64s, end: Int64s) -> None:
+        if not len(row):
+            return
+        if name in self.fields.texts:
+            old = self.fields.texts[name]
+            row, start, end = (
+                np.append(a, b) for a, b in ((old.rows, row), (old.start, start), (old.end, end))
+            )
+        self.fields.texts[name] = Texts(row, start, end, self.columns.data)
+
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mask(length: Int64s) -> Words:
+    """Return a mask of the lowest `length` bytes of a word."""
+    bits = np.uint64(8) * np.clip(length, 0, 7).astype(np.uint64)
+    return (np.uint64(1) << bits) - np.uint64(1)

@@ -1,0 +1,100 @@
+"""Cut a job's sequence into hold episodes: what was known at the hold, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from condor_advice.gather.events import JobEvent, JobEventType, JobId
+from condor_advice.gather.sequences import JobSequence
+
+_HELD, _RELEASED = JobEventType.JOB_HELD, JobEventType.JOB_RELEASED
+_TERMINATED, _ABORTED = JobEventType.JOB_TERMINATED, JobEventType.JOB_ABORTED
+
+
+class Outcome(Enum):
+    """What came of a hold. Only the first four say what a release did."""
+
+    SUCCEEDED = "succeeded"  # exit 0 without another hold
+    HELD_SAME = "held_same"
+    HELD_OTHER = "held_other"
+    FAILED = "failed"  # non-zero exit, or a signal
+    REMOVED = "removed"  # after the release
+    NEVER_RELEASED = "never_released"  # censored: removed or left while held
+    UNKNOWN = "unknown"  # the log ends
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEpisode:
+    """One 012 event: everything before it, and everything up to the next one or the end."""
+
+    job: JobId
+    number: int  # 1 for the job's first hold
+    history: tuple[JobEvent, ...]  # before the hold, oldest first
+    hold: JobEvent
+    aftermath: tuple[JobEvent, ...]  # the label's business alone
+
+    @property
+    def code(self) -> int | None:
+        """HoldReasonCode, where the log has one."""
+        return self.hold.ad.get("HoldReasonCode")
+
+    @property
+    def subcode(self) -> int | None:
+        """HoldReasonSubCode, where the log has one."""
+        return self.hold.ad.get("HoldReasonSubCode")
+
+    @property
+    def reason(self) -> str:
+        """HoldReason, empty where HTCondor gave none."""
+        return str(self.hold.ad.get("HoldReason", ""))
+
+
+def hold_episodes(sequence: JobSequence) -> list[HoldEpisode]:
+    """Return every hold of one job; each is a sample."""
+    holds = [row for row, event in enumerate(sequence.events) if event.type == _HELD]
+    found = []
+    for number, row in enumerate(holds, start=1):
+        following = holds[number] + 1 if number < len(holds) else len(sequence.events)
+        found.append(
+            HoldEpisode(
+                sequence.job,
+                number,
+                sequence.events[:row],
+                sequence.events[row],
+                sequence.events[row + 1 : following],
+            )
+        )
+    return found
+
+
+def is_held(sequence: JobSequence) -> bool:
+    """Tell whether the last thing that happened to the job left it on hold."""
+    for event in reversed(sequence.events):
+        if event.type in (_RELEASED, _TERMINATED, _ABORTED):
+            return False
+        if event.type == _HELD:
+            return True
+    return False
+
+
+def outcome_of(episode: HoldEpisode) -> Outcome:
+    """Return what came of a hold.
+
+    A job that was removed while it was still held tells nothing about a release, and one
+    whose log ends is not known: neither ever counts as a failure.
+    """
+    released = False
+    for event in episode.aftermath:
+        if event.type == _RELEASED:
+            released = True
+        elif event.type == _HELD:
+            if not released:
+                return Outcome.NEVER_RELEASED  # held again for another reason while on hold
+            same = event.ad.get("HoldReasonCode") == episode.code
+            return Outcome.HELD_SAME if same else Outcome.HELD_OTHER
+        elif event.type == _ABORTED:
+            return Outcome.REMOVED if released else Outcome.NEVER_RELEASED
+        elif event.type == _TERMINATED:
+            return Outcome.SUCCEEDED if event.ad.get("ReturnValue") == 0 else Outcome.FAILED
+    return Outcome.UNKNOWN if released else Outcome.NEVER_RELEASED
