@@ -24,8 +24,8 @@ def main(argv: Optional[List[str]] = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="condor-checkpoint",
-        description="Save a job's work before it is lost.")
+        prog="condor-checkpoint", description="Save a job's work before it is lost."
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
     _add_record(verbs)
@@ -36,33 +36,68 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run(verbs: Any) -> None:
     verb = verbs.add_parser(
-        "run", help="run a program, and save for it when a save is due",
-        usage="condor-checkpoint run (--signal SIG | --command CMD) [options] -- PROGRAM ARGS")
+        "run",
+        help="run a program, and save for it when a save is due",
+        usage="condor-checkpoint run (--signal SIG | --command CMD) [options] -- PROGRAM ARGS",
+    )
     how = verb.add_mutually_exclusive_group(required=True)
-    how.add_argument("--signal", metavar="SIG", type=_signal,
-                     help="the signal upon which the program saves, such as USR1")
-    how.add_argument("--command", metavar="CMD",
-                     help="a shell command that saves; CONDOR_CHECKPOINT_PID and "
-                          "CONDOR_CHECKPOINT_REASON are in its environment")
-    verb.add_argument("--wait-for", metavar="PATH",
-                      help="with --signal: the save is done when this file changes")
-    verb.add_argument("--period", type=_period, default="auto", metavar="SECONDS",
-                      help="between saves; 'auto' (the default) finds the best, 'none' saves "
-                           "on alarms only")
-    verb.add_argument("--policy", choices=[name for name in POLICIES if name != "none"],
-                      default="ours", help="with --period auto (default: ours)")
-    verb.add_argument("--mtbf", type=float, metavar="SECONDS",
-                      help="mean time between failures, if you know it")
-    verb.add_argument("--exit-after", type=_exit_code, metavar="CODE",
-                      help="after a save end the program and exit with this code, for "
-                           "HTCondor's checkpoint_exit_code; 'auto': what the job ad says")
-    verb.add_argument("--directory", metavar="DIR",
-                      help="keep what one run tells the next here, with the checkpoints")
+    how.add_argument(
+        "--signal",
+        metavar="SIG",
+        type=_signal,
+        help="the signal upon which the program saves, such as USR1",
+    )
+    how.add_argument(
+        "--command",
+        metavar="CMD",
+        help="a shell command that saves; CONDOR_CHECKPOINT_PID and "
+        "CONDOR_CHECKPOINT_REASON are in its environment",
+    )
+    verb.add_argument(
+        "--wait-for", metavar="PATH", help="with --signal: the save is done when this file changes"
+    )
+    verb.add_argument(
+        "--period",
+        type=_period,
+        default="auto",
+        metavar="SECONDS",
+        help="between saves; 'auto' (the default) finds the best, 'none' saves on alarms only",
+    )
+    verb.add_argument(
+        "--policy",
+        choices=[name for name in POLICIES if name != "none"],
+        default="ours",
+        help="with --period auto (default: ours)",
+    )
+    verb.add_argument(
+        "--mtbf", type=float, metavar="SECONDS", help="mean time between failures, if you know it"
+    )
+    verb.add_argument(
+        "--exit-after",
+        type=_exit_code,
+        metavar="CODE",
+        help="after a save end the program and exit with this code, for "
+        "HTCondor's checkpoint_exit_code; 'auto': what the job ad says",
+    )
+    verb.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="keep what one run tells the next here, with the checkpoints",
+    )
     verb.add_argument("--save-timeout", type=float, default=600.0, metavar="SECONDS")
-    verb.add_argument("--interval", type=float, default=5.0, metavar="SECONDS",
-                      help="between samples of the usage (default: 5)")
-    verb.add_argument("--model", default="auto", metavar="FILE",
-                      help="a model made by condor-advice failures train --usage")
+    verb.add_argument(
+        "--interval",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="between samples of the usage (default: 5)",
+    )
+    verb.add_argument(
+        "--model",
+        default="auto",
+        metavar="FILE",
+        help="a model made by condor-advice failures train --usage",
+    )
     verb.add_argument("--record", metavar="FILE", help="also append the samples to this file")
     verb.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM")
     verb.set_defaults(run=_run, parser=verb)
@@ -70,26 +105,43 @@ def _add_run(verbs: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     return wrapper.Wrapper(
-        _program(arguments), save_signal=arguments.signal, command=arguments.command,
-        wait_for=arguments.wait_for, save_timeout=arguments.save_timeout,
-        exit_after=arguments.exit_after, record=arguments.record, period=arguments.period,
-        policy=arguments.policy, mtbf=arguments.mtbf, directory=arguments.directory,
-        interval=arguments.interval, model=arguments.model).run()
+        _program(arguments),
+        save_signal=arguments.signal,
+        command=arguments.command,
+        wait_for=arguments.wait_for,
+        save_timeout=arguments.save_timeout,
+        exit_after=arguments.exit_after,
+        record=arguments.record,
+        period=arguments.period,
+        policy=arguments.policy,
+        mtbf=arguments.mtbf,
+        directory=arguments.directory,
+        interval=arguments.interval,
+        model=arguments.model,
+    ).run()
 
 
 def _add_record(verbs: Any) -> None:
-    verb = verbs.add_parser("record", help="run a program and record its usage",
-                            usage="condor-checkpoint record --out FILE -- PROGRAM ARGS")
-    verb.add_argument("--out", required=True, metavar="FILE",
-                      help="append samples to this file, one JSON object per line")
+    verb = verbs.add_parser(
+        "record",
+        help="run a program and record its usage",
+        usage="condor-checkpoint record --out FILE -- PROGRAM ARGS",
+    )
+    verb.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="append samples to this file, one JSON object per line",
+    )
     verb.add_argument("--interval", type=float, default=5.0, metavar="SECONDS")
     verb.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM")
     verb.set_defaults(run=_record, parser=verb)
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    return wrapper.Wrapper(_program(arguments), record=arguments.out,
-                           interval=arguments.interval, model=None).run()
+    return wrapper.Wrapper(
+        _program(arguments), record=arguments.out, interval=arguments.interval, model=None
+    ).run()
 
 
 def _add_sample(verbs: Any) -> None:
@@ -106,32 +158,60 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 def _add_simulate(verbs: Any) -> None:
     verb = verbs.add_parser(
-        "simulate", help="compare policies on failure traces",
+        "simulate",
+        help="compare policies on failure traces",
         description="Replay failures under each policy and report the share of wall time that "
-                    "is wasted: work lost, saves, restarts.")
-    verb.add_argument("--trace", default="exponential", metavar="TRACE",
-                      help="exponential, weibull, weibull:SHAPE, or a table of jobs: CSV with "
-                           "start, end, failed, or a workload log (.swf), also .gz or .xz")
-    verb.add_argument("--mtbf", type=float, action="append", metavar="SECONDS",
-                      help="may be repeated (default: 1e4, 1e5, 1e6)")
-    verb.add_argument("--native", action="store_true",
-                      help="with a table of jobs: its own mean time between failures")
-    verb.add_argument("--cost", type=float, action="append", metavar="SECONDS",
-                      help="of a save; may be repeated (default: 10, 60, 600)")
-    verb.add_argument("--policy", action="append", metavar="NAME",
-                      help="may be repeated (default: all, and the oracle)")
+        "is wasted: work lost, saves, restarts.",
+    )
+    verb.add_argument(
+        "--trace",
+        default="exponential",
+        metavar="TRACE",
+        help="exponential, weibull, weibull:SHAPE, or a table of jobs: CSV with "
+        "start, end, failed, or a workload log (.swf), also .gz or .xz",
+    )
+    verb.add_argument(
+        "--mtbf",
+        type=float,
+        action="append",
+        metavar="SECONDS",
+        help="may be repeated (default: 1e4, 1e5, 1e6)",
+    )
+    verb.add_argument(
+        "--native",
+        action="store_true",
+        help="with a table of jobs: its own mean time between failures",
+    )
+    verb.add_argument(
+        "--cost",
+        type=float,
+        action="append",
+        metavar="SECONDS",
+        help="of a save; may be repeated (default: 10, 60, 600)",
+    )
+    verb.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME",
+        help="may be repeated (default: all, and the oracle)",
+    )
     for name, text in (
-            ("recall", "share of failures that are announced, in time or not"),
-            ("precision", "share of alarms that are followed by a failure"),
-            ("lead", "median lead time of an alarm, in costs of a save"),
-            ("lead-spread", "standard deviation of the logarithm of the lead time"),
-            ("restart", "cost of a restart, in costs of a save"),
-            ("repeat", "share of failures that strike again at the same point"),
-            ("repeats", "how often such a failure strikes again, on average"),
-            ("job", "mean work of a job, in mean times between failures")):
+        ("recall", "share of failures that are announced, in time or not"),
+        ("precision", "share of alarms that are followed by a failure"),
+        ("lead", "median lead time of an alarm, in costs of a save"),
+        ("lead-spread", "standard deviation of the logarithm of the lead time"),
+        ("restart", "cost of a restart, in costs of a save"),
+        ("repeat", "share of failures that strike again at the same point"),
+        ("repeats", "how often such a failure strikes again, on average"),
+        ("job", "mean work of a job, in mean times between failures"),
+    ):
         verb.add_argument("--" + name, type=float, help=text)
-    verb.add_argument("--lead-seconds", type=float, metavar="SECONDS",
-                      help="median lead time in seconds, whatever a save costs")
+    verb.add_argument(
+        "--lead-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="median lead time in seconds, whatever a save costs",
+    )
     verb.add_argument("--jobs", type=int, default=1000, help="jobs in each cell (default: 1000)")
     verb.add_argument("--seed", type=int, default=1)
     verb.add_argument("--json", action="store_true", help="print one JSON object")
@@ -145,11 +225,15 @@ def _simulate(arguments: argparse.Namespace) -> int:
     names = arguments.policy or list(simulate.ALL_POLICIES)
     unknown = [name for name in names if name not in simulate.ALL_POLICIES]
     if unknown:
-        arguments.parser.error(f"no policy is called {unknown[0]}; there are: "
-                               f"{', '.join(simulate.ALL_POLICIES)}")
+        arguments.parser.error(
+            f"no policy is called {unknown[0]}; there are: {', '.join(simulate.ALL_POLICIES)}"
+        )
     trace = traces.find_trace(arguments.trace)
-    settings = {name: getattr(arguments, name) for name in simulate.World._fields
-                if name not in ("mtbf", "cost") and getattr(arguments, name) is not None}
+    settings = {
+        name: getattr(arguments, name)
+        for name in simulate.World._fields
+        if name not in ("mtbf", "cost") and getattr(arguments, name) is not None
+    }
     mtbfs = [trace.mtbf] if arguments.native else arguments.mtbf or list(simulate.MTBFS)
     cells = []
     for mtbf in mtbfs:
@@ -158,8 +242,13 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 settings["lead"] = arguments.lead_seconds / cost
             world = simulate.World(mtbf, cost, **settings)
             cells.append(simulate.run_cell(world, trace, arguments.jobs, arguments.seed, names))
-    result: Dict[str, Any] = {"trace": trace.name, "trace_mtbf": trace.mtbf,
-                              "jobs": arguments.jobs, "seed": arguments.seed, "cells": cells}
+    result: Dict[str, Any] = {
+        "trace": trace.name,
+        "trace_mtbf": trace.mtbf,
+        "jobs": arguments.jobs,
+        "seed": arguments.seed,
+        "cells": cells,
+    }
     if trace.mtbf != trace.mtbf:
         del result["trace_mtbf"]
     if arguments.plot:

@@ -19,7 +19,7 @@ Ad = Dict[str, Value]
 _ATTRIBUTE = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _ESCAPE = re.compile(r"\\(.)")
 
-CHECKPOINT_EXIT_CODE = 85       # the code that HTCondor's manual uses in its examples
+CHECKPOINT_EXIT_CODE = 85  # the code that HTCondor's manual uses in its examples
 
 
 def parse_ad(text: str) -> Ad:
@@ -77,8 +77,8 @@ class Limits(NamedTuple):
 
     memory: Optional[float] = None
     disk: Optional[float] = None
-    end: Optional[float] = None             # Unix time at which the job will be stopped
-    grace: Optional[float] = None           # seconds between SIGTERM and SIGKILL
+    end: Optional[float] = None  # Unix time at which the job will be stopped
+    grace: Optional[float] = None  # seconds between SIGTERM and SIGKILL
     cpus: float = 1.0
 
 
@@ -102,10 +102,16 @@ class Job:
 
     def limits(self) -> Limits:
         """Return the limits that the slot and the job's own ad set."""
-        memory = number(self.machine, "Memory") or number(self.ad, "MemoryProvisioned") \
+        memory = (
+            number(self.machine, "Memory")
+            or number(self.ad, "MemoryProvisioned")
             or number(self.ad, "RequestMemory")
-        disk = number(self.machine, "Disk") or number(self.ad, "DiskProvisioned") \
+        )
+        disk = (
+            number(self.machine, "Disk")
+            or number(self.ad, "DiskProvisioned")
             or number(self.ad, "RequestDisk")
+        )
         grace = number(self.ad, "JobMaxVacateTime")
         machine_grace = number(self.machine, "MachineMaxVacateTime")
         if grace is None or (machine_grace is not None and machine_grace < grace):
@@ -136,7 +142,7 @@ class Job:
         if dies is not None:
             ends.append(dies)
         lives = number(self.machine, "TimeToLive")
-        if lives is not None and lives < 10 * 365 * 86400:      # the default is 2^31 - 1
+        if lives is not None and lives < 10 * 365 * 86400:  # the default is 2^31 - 1
             ends.append((number(self.machine, "MyCurrentTime") or self.started) + lives)
         return min(ends) if ends else None
 

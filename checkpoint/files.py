@@ -18,8 +18,9 @@ class CheckpointFiles:
     `transfer_output_files` for ON_EXIT_OR_EVICT).
     """
 
-    def __init__(self, directory: str = "checkpoints", keep: int = 2,
-                 name: str = "checkpoint") -> None:
+    def __init__(
+        self, directory: str = "checkpoints", keep: int = 2, name: str = "checkpoint"
+    ) -> None:
         if keep < 1:
             raise ValueError("keep at least one checkpoint")
         self.directory, self.keep, self.name = directory, keep, name
@@ -28,9 +29,14 @@ class CheckpointFiles:
 
     def complete(self) -> List[str]:
         """Return the paths of the complete checkpoints, newest first."""
-        numbers = sorted((int(match.group(1)) for match in
-                          map(self._pattern.match, os.listdir(self.directory)) if match),
-                         reverse=True)
+        numbers = sorted(
+            (
+                int(match.group(1))
+                for match in map(self._pattern.match, os.listdir(self.directory))
+                if match
+            ),
+            reverse=True,
+        )
         return [self._path(number) for number in numbers]
 
     def _path(self, number: int) -> str:
@@ -44,7 +50,7 @@ class CheckpointFiles:
         oldest is removed first, so that there is never room needed for more than `keep`.
         """
         kept = self.complete()
-        for path in kept[max(1, self.keep - 1):]:
+        for path in kept[max(1, self.keep - 1) :]:
             os.remove(path)
         newest = int(kept[0].rpartition("-")[2]) if kept else 0
         part = os.path.join(self.directory, f".{self.name}.part")
@@ -59,7 +65,7 @@ class CheckpointFiles:
             with contextlib.suppress(OSError):
                 os.remove(part)
             raise
-        for path in self.complete()[self.keep:]:
+        for path in self.complete()[self.keep :]:
             os.remove(path)
 
     def write(self, data: bytes) -> str:
@@ -77,8 +83,10 @@ class CheckpointFiles:
             try:
                 return read(path)
             except Exception as error:
-                print(f"condor_checkpoint: {path}: cannot be read ({error}); "
-                      "trying the one before", file=sys.stderr)
+                print(
+                    f"condor_checkpoint: {path}: cannot be read ({error}); trying the one before",
+                    file=sys.stderr,
+                )
         return None
 
 

@@ -34,7 +34,7 @@ from typing import (
 
 from condor_checkpoint.condor import Job, number
 from condor_checkpoint.files import CheckpointFiles
-from condor_checkpoint.journal import Journal
+from condor_checkpoint.journal import Journal, blend
 from condor_checkpoint.policy import (
     NEVER,
     TIME,
@@ -104,19 +104,23 @@ class Checkpoint:
     on_sample       called with every sample, in the watching thread
     """
 
-    def __init__(self, save: Optional[Callable[[str], Any]] = None, *,
-                 directory: Optional[str] = None,
-                 period: Union[str, float, None] = "auto",
-                 policy: Union[str, Policy] = "ours",
-                 mtbf: Optional[float] = None,
-                 exit_after: Union[int, str, None] = None,
-                 signals: Sequence[int] = (signal.SIGTERM,),
-                 interval: float = 5.0,
-                 threaded: bool = False,
-                 save_timeout: Optional[float] = None,
-                 model: Optional[str] = "auto",
-                 sampler: Optional[Sampler] = None,
-                 on_sample: Optional[Callable[[Sample], None]] = None) -> None:
+    def __init__(
+        self,
+        save: Optional[Callable[[str], Any]] = None,
+        *,
+        directory: Optional[str] = None,
+        period: Union[str, float, None] = "auto",
+        policy: Union[str, Policy] = "ours",
+        mtbf: Optional[float] = None,
+        exit_after: Union[int, str, None] = None,
+        signals: Sequence[int] = (signal.SIGTERM,),
+        interval: float = 5.0,
+        threaded: bool = False,
+        save_timeout: Optional[float] = None,
+        model: Optional[str] = "auto",
+        sampler: Optional[Sampler] = None,
+        on_sample: Optional[Callable[[Sample], None]] = None,
+    ) -> None:
         self._save = save
         self._on_sample = on_sample
         self._signals = tuple(signals)
@@ -140,18 +144,18 @@ class Checkpoint:
         self.risk = Risk(interval or 5.0, trees)
         self._exit_after = self.accepted_exit_code(exit_after)
         self.alarms: Tuple[Alarm, ...] = ()
-        self.reason = ""                    # why the next look may save
+        self.reason = ""  # why the next look may save
         self.saves = 0
         self._failed_saves = 0
-        self._asked = ""                    # a save that must come, whatever the policy says
+        self._asked = ""  # a save that must come, whatever the policy says
         self._stop_signal = 0
         self._exit_code: Optional[int] = None
         self._saving = False
         self._last_save = self._begun = _now()
-        self._not_before = 0.0              # after a failed save
-        self._next = self._last_save        # the next poll that has anything to do
+        self._not_before = 0.0  # after a failed save
+        self._next = self._last_save  # the next poll that has anything to do
         self._polls = self._polls_seen = 0
-        self._gap = 0.0                     # seconds between polls
+        self._gap = 0.0  # seconds between polls
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._closed = True
@@ -172,8 +176,13 @@ class Checkpoint:
             self._say_once(f"model {model}: {error}; going on without a learned model")
             return None
 
-    def _make_policy(self, policy: Union[str, Policy], period: Union[str, float, None],
-                     mtbf: Optional[float], trees: Optional[Trees]) -> Policy:
+    def _make_policy(
+        self,
+        policy: Union[str, Policy],
+        period: Union[str, float, None],
+        mtbf: Optional[float],
+        trees: Optional[Trees],
+    ) -> Policy:
         if isinstance(policy, Policy):
             return policy
         card = Card()
@@ -205,8 +214,10 @@ class Checkpoint:
         if exit_after == "auto":
             return int(expected) if expected is not None else None
         if self.job.ad and expected != float(exit_after):
-            self._say_once(f"exit_after={exit_after}, but the submit description does not say "
-                           f"checkpoint_exit_code = {exit_after}; not exiting after saves")
+            self._say_once(
+                f"exit_after={exit_after}, but the submit description does not say "
+                f"checkpoint_exit_code = {exit_after}; not exiting after saves"
+            )
             return None
         return int(exit_after)
 
@@ -214,8 +225,12 @@ class Checkpoint:
         self.start()
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
         if kind is None:
             self.close("done")
         else:
@@ -234,8 +249,9 @@ class Checkpoint:
         elif self._signals:
             self._say_once("not started from the main thread; signals will not be seen")
         if self._interval > 0.0 or self._threaded:
-            self._thread = threading.Thread(target=self._watch, name="condor_checkpoint",
-                                            daemon=True)
+            self._thread = threading.Thread(
+                target=self._watch, name="condor_checkpoint", daemon=True
+            )
             self._thread.start()
         self._consider()
 
@@ -282,19 +298,21 @@ class Checkpoint:
             now = _now()
             self.saves += 1
             self._failed_saves = 0
-            cost = seconds + self.journal.restart_seconds
-            old = self.journal.cost
-            # The last saves count most: a state may grow.
-            self.journal.cost = cost if old is None else 0.7 * old + 0.3 * cost
+            self.journal.cost = blend(self.journal.cost, seconds)
             self.journal.saves += 1
             self.journal.point += max(0.0, now - seconds - self._last_save)
             self._last_save = now
             self._asked = ""
             leaving = self._exit_after is not None or self._stop_signal
             self.journal.note(0.0, self._alarmed(), "checkpoint" if leaving else "")
-        self.job.chirp({
-            "ChirpCheckpointTime": int(time.time()), "ChirpCheckpointReason": reason,
-            "ChirpCheckpointSeconds": round(seconds, 3), "ChirpCheckpointCount": self.saves})
+        self.job.chirp(
+            {
+                "ChirpCheckpointTime": int(time.time()),
+                "ChirpCheckpointReason": reason,
+                "ChirpCheckpointSeconds": round(seconds, 3),
+                "ChirpCheckpointCount": self.saves,
+            }
+        )
         self._consider()
 
     def request(self, reason: str = EXPLICIT) -> None:
@@ -306,11 +324,21 @@ class Checkpoint:
     # ---- deciding
 
     def _situation(self, now: float) -> Situation:
-        cost = self.journal.cost if self.journal.cost is not None else FIRST_COST
+        cost = FIRST_COST if self.journal.cost is None else self.journal.cost
+        if self._exit_after is not None:
+            # The checkpoint is carried away and the job started anew after each save.
+            cost += FIRST_COST if self.journal.restart is None else self.journal.restart
         unsaved = now - self._last_save
         # Twice the mean covers a save that is slower because the node is in trouble.
-        return Situation(now, self.journal.point + unsaved, unsaved, self._last_save, cost,
-                         2.0 * cost + self._gap, self.alarms)
+        return Situation(
+            now,
+            self.journal.point + unsaved,
+            unsaved,
+            self._last_save,
+            cost,
+            2.0 * cost + self._gap,
+            self.alarms,
+        )
 
     def _consider(self) -> Decision:
         """Ask the policy, and set when a poll next has something to do."""
@@ -325,8 +353,9 @@ class Checkpoint:
                 self.policy = Periodic(lambda cost: SAFE_PERIOD, "fallback")
                 decision = self.policy.decide(situation)
             self.reason = decision.reason
-            self._next = 0.0 if self._asked else max(
-                self._not_before, now + min(decision.wait, LOOK))
+            self._next = (
+                0.0 if self._asked else max(self._not_before, now + min(decision.wait, LOOK))
+            )
             return decision
 
     def _warn_of_repeats(self, situation: Situation) -> None:
@@ -336,7 +365,8 @@ class Checkpoint:
                     self._say_once(
                         f"the last {self.policy.REPEATS} runs failed at this point, and "
                         f"{alarm.cause} is running out again: a save here would only restart "
-                        f"into the same failure, so none is made; change the job")
+                        f"into the same failure, so none is made; change the job"
+                    )
 
     def _look(self) -> bool:
         if self._closed or self._saving:
@@ -348,7 +378,7 @@ class Checkpoint:
                 self._next = _now() + 1.0
             return False
         if self._save is None:
-            return False                    # the program asks due() and saves by itself
+            return False  # the program asks due() and saves by itself
         return self._run_save(reason)
 
     def _run_save(self, reason: str) -> bool:
@@ -375,15 +405,20 @@ class Checkpoint:
         wait = min(SAFE_PERIOD, 30.0 * 2.0 ** (self._failed_saves - 1))
         self._not_before = _now() + wait
         what = str(error) or type(error).__name__
-        say(f"the save ({reason}) failed: {type(error).__name__}: {what}; the job goes on, the "
-            f"checkpoint before it stands, next try in {wait:g} s")
+        say(
+            f"the save ({reason}) failed: {type(error).__name__}: {what}; the job goes on, the "
+            f"checkpoint before it stands, next try in {wait:g} s"
+        )
         self._consider()
 
     def _leave(self, good: bool) -> None:
         """End the program where that is what a save was for."""
         if self._stop_signal:
-            code = self._exit_after if good and self._exit_after is not None \
+            code = (
+                self._exit_after
+                if good and self._exit_after is not None
                 else 128 + self._stop_signal
+            )
         elif good and self._exit_after is not None:
             code = self._exit_after
         else:
@@ -410,9 +445,12 @@ class Checkpoint:
         seconds = self._save_timeout
         if seconds is None:
             seconds = 3600.0 if self.journal.cost is None else max(600.0, 10 * self.journal.cost)
-        if (seconds == NEVER or threading.current_thread() is not threading.main_thread()
-                or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
-                or signal.getitimer(signal.ITIMER_REAL)[0] > 0.0):
+        if (
+            seconds == NEVER
+            or threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
+            or signal.getitimer(signal.ITIMER_REAL)[0] > 0.0
+        ):
             yield
             return
 
@@ -435,7 +473,7 @@ class Checkpoint:
         self._asked = VACATE
         self._next = 0.0
         if callable(old):
-            old(signum, frame)              # it decides whether to end
+            old(signum, frame)  # it decides whether to end
         elif old is not signal.SIG_IGN:
             self._stop_signal = signum
         self._wake.set()
@@ -460,8 +498,11 @@ class Checkpoint:
         polls, self._polls_seen = self._polls - self._polls_seen, self._polls
         waited = _now() - self._begun
         # Without a poll in this interval the gap is at least as long as the interval.
-        self._gap = min(self._gap + self._interval, waited) if polls == 0 \
+        self._gap = (
+            min(self._gap + self._interval, waited)
+            if polls == 0
             else min(self._interval / polls, waited)
+        )
         sample = sampler.take()
         if self._on_sample is not None:
             self._on_sample(sample)
@@ -485,19 +526,22 @@ class Checkpoint:
 class AsyncCheckpoint(Checkpoint):
     """The same for asyncio: `save` may be a coroutine function, and poll is awaited.
 
-        async with AsyncCheckpoint(save=my_save) as checkpoint:
-            async for step in steps:
-                await work(step)
-                await checkpoint.apoll()
+    async with AsyncCheckpoint(save=my_save) as checkpoint:
+        async for step in steps:
+            await work(step)
+            await checkpoint.apoll()
     """
 
     async def __aenter__(self) -> AsyncCheckpoint:
         self.start()
         return self
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]],
-                        value: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
         self.__exit__(kind, value, trace)
 
     async def apoll(self) -> bool:
@@ -529,13 +573,16 @@ class AsyncCheckpoint(Checkpoint):
 def checkpointed(save: Callable[[str], Any], **settings: Any) -> Callable[[F], F]:
     """Decorate a function that takes a `checkpoint` argument and polls it.
 
-        @checkpointed(save=my_save)
-        def main(checkpoint): ...
+    @checkpointed(save=my_save)
+    def main(checkpoint): ...
     """
+
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             with Checkpoint(save, **settings) as checkpoint:
                 return function(*args, checkpoint=checkpoint, **kwargs)
-        return run      # type: ignore[return-value]
+
+        return run  # type: ignore[return-value]
+
     return decorate

@@ -16,7 +16,7 @@ NEVER = math.inf
 PERIOD = "period"
 PREDICTED = "predicted failure"
 DEADLINE = "deadline"
-TIME = "time"               # the cause of an alarm about a time limit: it is certain
+TIME = "time"  # the cause of an alarm about a time limit: it is certain
 
 
 class Alarm(NamedTuple):
@@ -43,11 +43,11 @@ class Situation(NamedTuple):
     """What a policy may look at. Times are seconds on one clock."""
 
     now: float
-    point: float                # seconds of work done in all runs together, lost work left out
-    unsaved: float              # seconds of it that a failure now would lose
-    last_save: float            # when the last good save ended (or the run began)
-    cost: float                 # mean cost of a save, as measured
-    need: float                 # a save decided now is safely done after this long
+    point: float  # seconds of work done in all runs together, lost work left out
+    unsaved: float  # seconds of it that a failure now would lose
+    last_save: float  # when the last good save ended (or the run began)
+    cost: float  # mean cost of a save, as measured
+    need: float  # a save decided now is safely done after this long
     alarms: Tuple[Alarm, ...] = ()
 
 
@@ -152,14 +152,14 @@ class Weighed(Policy):
 
     def __init__(self, card: Card, fixed_period: Optional[float] = None) -> None:
         self.card = card
-        self.fixed_period = fixed_period    # alarms are weighed, but the period is given
+        self.fixed_period = fixed_period  # alarms are weighed, but the period is given
         self._seconds = 0.0
         self._failures = 0.0
         self._announced = 0.0
         self._alarms = 0.0
         self._true_alarms = 0.0
         self._failure_points: Tuple[float, ...] = ()
-        self._period: Optional[Tuple[float, float]] = None      # for this cost, this period
+        self._period: Optional[Tuple[float, float]] = None  # for this cost, this period
 
     def survived(self, seconds: float) -> None:
         """Take note of time that passed without a failure."""
@@ -170,7 +170,7 @@ class Weighed(Policy):
         """Take note of a failure at a point of the work, and whether an alarm stood then."""
         self._failures += 1
         self._announced += announced
-        self._failure_points = (*self._failure_points, point)[-self.REPEATS:]
+        self._failure_points = (*self._failure_points, point)[-self.REPEATS :]
         self._period = None
 
     def alarm_ended(self, came_true: bool) -> None:
@@ -186,8 +186,7 @@ class Weighed(Policy):
     @property
     def recall(self) -> float:
         """The share of failures that are announced at all."""
-        return ((self.PRIOR * self.card.recall + self._announced)
-                / (self.PRIOR + self._failures))
+        return (self.PRIOR * self.card.recall + self._announced) / (self.PRIOR + self._failures)
 
     @property
     def trust(self) -> float:
@@ -207,8 +206,10 @@ class Weighed(Policy):
         points = self._failure_points
         if len(points) < self.REPEATS:
             return False
-        return (max(points) - min(points) <= situation.need
-                and situation.point <= max(points) + situation.need)
+        return (
+            max(points) - min(points) <= situation.need
+            and situation.point <= max(points) + situation.need
+        )
 
     def period(self, cost: float) -> float:
         """Seconds of work between two saves."""
@@ -223,7 +224,7 @@ class Weighed(Policy):
         in_time = sum(lead > cost for lead in leads) / len(leads) if leads else 0.0
         stretched = interval.with_prediction(self.mtbf, cost, self.recall * in_time)
         if self.trust * self.card.precision * in_time * stretched <= cost:
-            return interval.daly(self.mtbf, cost)       # no alarm would ever be worth a save
+            return interval.daly(self.mtbf, cost)  # no alarm would ever be worth a save
         return stretched
 
     def decide(self, situation: Situation) -> Decision:
@@ -240,14 +241,27 @@ class Weighed(Policy):
         probability = alarm.probability
         if alarm.cause != TIME:
             probability = min(0.999, probability * self.trust)
-        wait = best_moment(probability, alarm.leads, situation.now - alarm.at,
-                           situation.unsaved, situation.cost, situation.need,
-                           self.period(situation.cost))
+        wait = best_moment(
+            probability,
+            alarm.leads,
+            situation.now - alarm.at,
+            situation.unsaved,
+            situation.cost,
+            situation.need,
+            self.period(situation.cost),
+        )
         return Decision(wait, alarm.reason)
 
 
-def best_moment(probability: float, leads: Sequence[float], elapsed: float, unsaved: float,
-                cost: float, need: float, period: float) -> float:
+def best_moment(
+    probability: float,
+    leads: Sequence[float],
+    elapsed: float,
+    unsaved: float,
+    cost: float,
+    need: float,
+    period: float,
+) -> float:
     """Return how long to wait before saving for an announced failure; NEVER if not worth it.
 
     Nobody gains by saving at another time than just in time for one of the possible moments
@@ -260,7 +274,7 @@ def best_moment(probability: float, leads: Sequence[float], elapsed: float, unsa
     """
     left = [lead - elapsed for lead in leads if lead > elapsed]
     if not left:
-        return NEVER                                    # the alarm was false
+        return NEVER  # the alarm was false
     # The longer nothing happens, the more likely the alarm was false.
     come = probability * len(left) / len(leads)
     share = come / (come + 1.0 - probability) / len(left)
@@ -269,7 +283,7 @@ def best_moment(probability: float, leads: Sequence[float], elapsed: float, unsa
     # is nothing to gain by a margin.
     in_time = [lead for lead in left if lead > need]
     count, late = len(in_time), len(left) - len(in_time)
-    rest = [0.0] * (count + 1)      # least cost after a save just in time for each of them
+    rest = [0.0] * (count + 1)  # least cost after a save just in time for each of them
     false = 1.0 - share * len(left)
 
     def debt(work: float) -> float:

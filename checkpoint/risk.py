@@ -18,9 +18,9 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from condor_checkpoint.policy import TIME, Alarm, Card
 from condor_checkpoint.sample import Sample
 
-SHORT, LONG = 12, 60            # samples in the two windows
-HORIZON = 30                    # the trees' question: does it fail within so many samples?
-ENOUGH = 4                      # samples below which there is no trend
+SHORT, LONG = 12, 60  # samples in the two windows
+HORIZON = 30  # the trees' question: does it fail within so many samples?
+ENOUGH = 4  # samples below which there is no trend
 # A trend is believed for this many times as long as it has been seen.
 REACH = 10.0
 # Residuals of usage are correlated in time, so the plain standard error is too small.
@@ -30,21 +30,40 @@ _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
 RAISED, GIVEN_UP = 0.5, 0.25
 
 FEATURES = (
-    "memory_log", "memory_share", "memory_peak_share", "memory_growth_short",
-    "memory_growth_long", "memory_lead_log", "disk_log", "disk_share", "disk_growth_short",
-    "disk_growth_long", "disk_lead_log", "file_system_share", "file_system_growth",
-    "open_files_share", "open_files_growth", "cpu_cores_short", "cpu_cores_long",
-    "read_log", "written_log", "received_log", "sent_log", "processes_log",
-    "elapsed_log", "node_time_log", "time_left_share",
+    "memory_log",
+    "memory_share",
+    "memory_peak_share",
+    "memory_growth_short",
+    "memory_growth_long",
+    "memory_lead_log",
+    "disk_log",
+    "disk_share",
+    "disk_growth_short",
+    "disk_growth_long",
+    "disk_lead_log",
+    "file_system_share",
+    "file_system_growth",
+    "open_files_share",
+    "open_files_growth",
+    "cpu_cores_short",
+    "cpu_cores_long",
+    "read_log",
+    "written_log",
+    "received_log",
+    "sent_log",
+    "processes_log",
+    "elapsed_log",
+    "node_time_log",
+    "time_left_share",
 )
 
 
 class Trend(NamedTuple):
     """A straight line through the samples of a window."""
 
-    slope: float                # per second
-    error: float                # standard error of the slope, with caution
-    span: float                 # seconds seen
+    slope: float  # per second
+    error: float  # standard error of the slope, with caution
+    span: float  # seconds seen
 
 
 def fit_trend(times: Sequence[float], values: Sequence[float]) -> Optional[Trend]:
@@ -58,8 +77,7 @@ def fit_trend(times: Sequence[float], values: Sequence[float]) -> Optional[Trend
     if spread <= 0.0 or span <= 0.0:
         return None
     slope = sum((t - mean_time) * (v - mean_value) for t, v in zip(times, values)) / spread
-    residual = sum((v - mean_value - slope * (t - mean_time)) ** 2
-                   for t, v in zip(times, values))
+    residual = sum((v - mean_value - slope * (t - mean_time)) ** 2 for t, v in zip(times, values))
     return Trend(slope, CAUTION * math.sqrt(residual / (n - 2) / spread), span)
 
 
@@ -134,14 +152,15 @@ def _sigmoid(margin: float) -> float:
 class Risk:
     """Watches samples and raises alarms."""
 
-    def __init__(self, interval: float, trees: Optional[Trees] = None,
-                 credence: float = 0.7) -> None:
+    def __init__(
+        self, interval: float, trees: Optional[Trees] = None, credence: float = 0.7
+    ) -> None:
         self.interval = interval
         self.trees = trees
-        self.credence = credence            # share of steady trends that do reach the limit
+        self.credence = credence  # share of steady trends that do reach the limit
         self.samples: Deque[Sample] = deque(maxlen=LONG)
         self._since: Dict[str, float] = {}
-        self.ended_alarms = 0               # alarms that passed without a failure
+        self.ended_alarms = 0  # alarms that passed without a failure
 
     def add(self, sample: Sample, now: float) -> Tuple[Alarm, ...]:
         """Take a sample; return the alarms that stand. `now` is on the caller's clock."""
@@ -153,8 +172,15 @@ class Risk:
                 probability = self.credence * len(finite) / len(leads)
                 alarms.append(self._alarm(cause, probability, finite, now))
         if sample.end is not None:
-            alarms.append(Alarm(1.0, (max(0.0, sample.end - sample.time),), now,
-                                self._since.setdefault(TIME, now), TIME))
+            alarms.append(
+                Alarm(
+                    1.0,
+                    (max(0.0, sample.end - sample.time),),
+                    now,
+                    self._since.setdefault(TIME, now),
+                    TIME,
+                )
+            )
         if self.trees is not None and len(self.samples) >= ENOUGH:
             probability = self.trees.probability(self.features())
             leads_in_seconds = tuple(lead * self.interval for lead in self.trees.leads)
@@ -166,24 +192,26 @@ class Risk:
             self.ended_alarms += 1
         return tuple(alarms)
 
-    def _alarm(self, cause: str, probability: float, leads: Tuple[float, ...],
-               now: float) -> Alarm:
+    def _alarm(self, cause: str, probability: float, leads: Tuple[float, ...], now: float) -> Alarm:
         if probability >= RAISED:
             self._since.setdefault(cause, now)
         return Alarm(probability, leads, now, self._since.get(cause, now), cause)
 
     def exhaustion(self) -> List[Tuple[str, List[float]]]:
         """Return, for each resource with a limit, equally likely times until it is reached."""
-        return [(cause, leads_to_limit(self._trends(used), limit - used[-1][1]))
-                for cause, used, limit in self._resources()]
+        return [
+            (cause, leads_to_limit(self._trends(used), limit - used[-1][1]))
+            for cause, used, limit in self._resources()
+        ]
 
     def _resources(self) -> List[Tuple[str, List[Tuple[float, float]], float]]:
         last = self.samples[-1]
         found = []
         for cause, name, limit in (
-                ("memory", "memory", last.memory_limit),
-                ("disk", "disk", last.disk_limit),
-                ("open files", "open_files", last.open_files_limit)):
+            ("memory", "memory", last.memory_limit),
+            ("disk", "disk", last.disk_limit),
+            ("open files", "open_files", last.open_files_limit),
+        ):
             used = self._series(name)
             if limit and used and getattr(last, name) is not None:
                 found.append((cause, used, limit))
@@ -194,8 +222,12 @@ class Risk:
         return found
 
     def _series(self, name: str) -> List[Tuple[float, float]]:
-        return [(sample.elapsed, value) for sample in self.samples
-                for value in (getattr(sample, name),) if value is not None]
+        return [
+            (sample.elapsed, value)
+            for sample in self.samples
+            for value in (getattr(sample, name),)
+            if value is not None
+        ]
 
     def _trends(self, series: Sequence[Tuple[float, float]]) -> List[Optional[Trend]]:
         windows = [series[-SHORT:], series] if len(series) > SHORT else [series]
@@ -239,21 +271,41 @@ class Risk:
                 return math.nan
             return max(0.0, series[-1][1] - series[0][1]) / (series[-1][0] - series[0][0])
 
-        peak = last.memory_peak / last.memory_limit \
-            if last.memory_peak and last.memory_limit else math.nan
+        peak = (
+            last.memory_peak / last.memory_limit
+            if last.memory_peak and last.memory_limit
+            else math.nan
+        )
         left = math.nan
         if last.end is not None:
             remaining = max(0.0, last.end - last.time)
             left = remaining / max(1e-9, remaining + last.elapsed)
         return [
-            _log(last.memory), share("memory"), peak, growth("memory", SHORT),
-            growth("memory", LONG), lead("memory"), _log(last.disk), share("disk"),
-            growth("disk", SHORT), growth("disk", LONG), lead("disk"), share("file system"),
-            growth("file system", LONG), share("open files"), growth("open files", LONG),
-            rate("cpu", SHORT), rate("cpu", LONG), _log(rate("read", SHORT)),
-            _log(rate("written", SHORT)), _log(rate("received", SHORT)),
-            _log(rate("sent", SHORT)), _log(last.processes), _log(intervals),
-            _log(intervals * last.cpus), left,
+            _log(last.memory),
+            share("memory"),
+            peak,
+            growth("memory", SHORT),
+            growth("memory", LONG),
+            lead("memory"),
+            _log(last.disk),
+            share("disk"),
+            growth("disk", SHORT),
+            growth("disk", LONG),
+            lead("disk"),
+            share("file system"),
+            growth("file system", LONG),
+            share("open files"),
+            growth("open files", LONG),
+            rate("cpu", SHORT),
+            rate("cpu", LONG),
+            _log(rate("read", SHORT)),
+            _log(rate("written", SHORT)),
+            _log(rate("received", SHORT)),
+            _log(rate("sent", SHORT)),
+            _log(last.processes),
+            _log(intervals),
+            _log(intervals * last.cpus),
+            left,
         ]
 
 

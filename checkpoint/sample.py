@@ -25,25 +25,25 @@ NO_LIMIT = 1 << 60
 class Sample(NamedTuple):
     """One look at the job. Bytes and seconds; counters grow from the start of the job."""
 
-    time: float                             # Unix time
-    elapsed: float                          # seconds since the watch began
+    time: float  # Unix time
+    elapsed: float  # seconds since the watch began
     memory: Optional[float] = None
     memory_peak: Optional[float] = None
     memory_limit: Optional[float] = None
-    cpu: Optional[float] = None             # counter
+    cpu: Optional[float] = None  # counter
     cpus: float = 1.0
-    read: Optional[float] = None            # counter, storage only
-    written: Optional[float] = None         # counter
-    received: Optional[float] = None        # counter, the whole network namespace
-    sent: Optional[float] = None            # counter
-    disk: Optional[float] = None            # scratch directory
+    read: Optional[float] = None  # counter, storage only
+    written: Optional[float] = None  # counter
+    received: Optional[float] = None  # counter, the whole network namespace
+    sent: Optional[float] = None  # counter
+    disk: Optional[float] = None  # scratch directory
     disk_limit: Optional[float] = None
     file_system_free: Optional[float] = None
     file_system_size: Optional[float] = None
-    open_files: Optional[float] = None      # of the process with the most
+    open_files: Optional[float] = None  # of the process with the most
     open_files_limit: Optional[float] = None
     processes: Optional[float] = None
-    end: Optional[float] = None             # Unix time at which the job will be stopped
+    end: Optional[float] = None  # Unix time at which the job will be stopped
 
 
 class Sampler:
@@ -52,9 +52,14 @@ class Sampler:
     `root` is where /proc and /sys are found, for the tests.
     """
 
-    def __init__(self, job: Optional[Job] = None, pid: Optional[int] = None,
-                 scratch: Optional[str] = None, limits: Optional[Limits] = None,
-                 root: str = "/") -> None:
+    def __init__(
+        self,
+        job: Optional[Job] = None,
+        pid: Optional[int] = None,
+        scratch: Optional[str] = None,
+        limits: Optional[Limits] = None,
+        root: str = "/",
+    ) -> None:
         self.job = job or Job()
         self._proc = os.path.join(root, "proc")
         self._sys = os.path.join(root, "sys/fs/cgroup")
@@ -65,7 +70,7 @@ class Sampler:
         self._peak = 0.0
         self._next_walk = 0.0
         self._disk: Optional[float] = None
-        self._gone_cpu = 0.0                # of processes that have ended
+        self._gone_cpu = 0.0  # of processes that have ended
         self._gone_read = self._gone_written = 0.0
         self._seen: Dict[int, List[float]] = {}
         self._cgroup = _Cgroup(self._proc, self._sys, self.pid)
@@ -80,7 +85,7 @@ class Sampler:
         for _ in range(100):
             parent = _parent(self._proc, current)
             if parent is None or parent <= 1:
-                return pid                  # the starter is in another PID namespace
+                return pid  # the starter is in another PID namespace
             if parent == starter:
                 return current
             current = parent
@@ -103,14 +108,26 @@ class Sampler:
         free, size = _file_system(self.scratch or ".")
         files, files_limit = self._open_files(pids)
         return Sample(
-            time=time.time(), elapsed=time.monotonic() - self.started,
-            memory=memory, memory_peak=self._peak or None, memory_limit=limit,
-            cpu=cpu, cpus=self.limits.cpus, read=read, written=written,
-            received=received, sent=sent,
-            disk=self._scratch_use(), disk_limit=self.limits.disk,
-            file_system_free=free, file_system_size=size,
-            open_files=files, open_files_limit=files_limit,
-            processes=float(len(pids)) if pids else None, end=self.limits.end)
+            time=time.time(),
+            elapsed=time.monotonic() - self.started,
+            memory=memory,
+            memory_peak=self._peak or None,
+            memory_limit=limit,
+            cpu=cpu,
+            cpus=self.limits.cpus,
+            read=read,
+            written=written,
+            received=received,
+            sent=sent,
+            disk=self._scratch_use(),
+            disk_limit=self.limits.disk,
+            file_system_free=free,
+            file_system_size=size,
+            open_files=files,
+            open_files_limit=files_limit,
+            processes=float(len(pids)) if pids else None,
+            end=self.limits.end,
+        )
 
     def _processes(self, pids: Set[int]) -> List[Optional[float]]:
         """Return memory now, and processor time and I/O since the start, of all processes."""
@@ -126,14 +143,18 @@ class Sampler:
         if not seen:
             return [None, None, None, None]
         for pid, counters in self._seen.items():
-            if pid not in seen:             # what a process used does not end with it
+            if pid not in seen:  # what a process used does not end with it
                 self._gone_cpu += counters[0]
                 self._gone_read += counters[1]
                 self._gone_written += counters[2]
         self._seen = seen
         totals = [sum(column) for column in zip(*seen.values())]
-        return [memory, totals[0] + self._gone_cpu, totals[1] + self._gone_read,
-                totals[2] + self._gone_written]
+        return [
+            memory,
+            totals[0] + self._gone_cpu,
+            totals[1] + self._gone_read,
+            totals[2] + self._gone_written,
+        ]
 
     def _network(self) -> List[Optional[float]]:
         text = _read(os.path.join(self._proc, str(self.pid), "net/dev"))
@@ -195,8 +216,11 @@ class _Cgroup:
             controllers, _, path = rest.partition(":")
             names = ["v2"] if not controllers else controllers.split(",")
             for name in names:
-                for mount in ([sys, os.path.join(sys, "unified")] if name == "v2"
-                              else [os.path.join(sys, name), os.path.join(sys, controllers)]):
+                for mount in (
+                    [sys, os.path.join(sys, "unified")]
+                    if name == "v2"
+                    else [os.path.join(sys, name), os.path.join(sys, controllers)]
+                ):
                     full = os.path.normpath(os.path.join(mount, path.lstrip("/")))
                     if os.path.isdir(full):
                         self._paths.setdefault(name, full)
@@ -243,7 +267,7 @@ class _Cgroup:
             return None
         lowest: Optional[float] = None
         while path.startswith(stop):
-            value = _number(path, name)         # "max" is no number, and None
+            value = _number(path, name)  # "max" is no number, and None
             if value is not None and value < NO_LIMIT and (lowest is None or value < lowest):
                 lowest = value
             parent = os.path.dirname(path)
@@ -325,7 +349,7 @@ def directory_size(path: str) -> Optional[float]:
                             continue
                         stat = entry.stat(follow_symlinks=False)
                     except OSError:
-                        continue            # gone since it was listed
+                        continue  # gone since it was listed
                     if stat.st_nlink > 1:
                         if stat.st_ino in linked:
                             continue
@@ -351,8 +375,11 @@ def _stat(proc: str, pid: int) -> Optional[_Stat]:
     # The name is in parentheses and may hold anything, so count from the last one.
     fields = text.rpartition(")")[2].split()
     try:
-        return _Stat(int(fields[1]), (float(fields[11]) + float(fields[12])) / TICKS,
-                     float(fields[21]) * PAGE)
+        return _Stat(
+            int(fields[1]),
+            (float(fields[11]) + float(fields[12])) / TICKS,
+            float(fields[21]) * PAGE,
+        )
     except (IndexError, ValueError):
         return None
 

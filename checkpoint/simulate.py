@@ -47,14 +47,14 @@ class World(NamedTuple):
 
     mtbf: float
     cost: float
-    recall: float = 0.85            # failures that are announced, in time or not
-    precision: float = 0.8          # alarms that are followed by a failure
-    lead: float = 3.0               # median lead time of an alarm, in costs of a save
-    lead_spread: float = 0.8        # standard deviation of the logarithm of the lead time
-    restart: float = 1.0            # cost of a restart, in costs of a save
-    repeat: float = 0.1             # failures that strike again at the same point
-    repeats: float = 2.0            # how often such a failure strikes again, on average
-    job: float = 1.0                # mean work of a job, in mtbf; from half to 1.5 times that
+    recall: float = 0.85  # failures that are announced, in time or not
+    precision: float = 0.8  # alarms that are followed by a failure
+    lead: float = 3.0  # median lead time of an alarm, in costs of a save
+    lead_spread: float = 0.8  # standard deviation of the logarithm of the lead time
+    restart: float = 1.0  # cost of a restart, in costs of a save
+    repeat: float = 0.1  # failures that strike again at the same point
+    repeats: float = 2.0  # how often such a failure strikes again, on average
+    job: float = 1.0  # mean work of a job, in mtbf; from half to 1.5 times that
 
     @property
     def median_lead(self) -> float:
@@ -73,8 +73,9 @@ class World(NamedTuple):
     def _card_leads(self) -> Tuple[float, ...]:
         # The middles of equal shares of a log-normal distribution.
         normal = statistics.NormalDist(math.log(self.median_lead), self.lead_spread)
-        return tuple(math.exp(normal.inv_cdf((share + 0.5) / CARD_LEADS))
-                     for share in range(CARD_LEADS))
+        return tuple(
+            math.exp(normal.inv_cdf((share + 0.5) / CARD_LEADS)) for share in range(CARD_LEADS)
+        )
 
 
 class Outcome(NamedTuple):
@@ -121,8 +122,8 @@ class Oracle(Policy):
     name = "oracle"
 
     def __init__(self) -> None:
-        self.until_failure = NEVER      # set by the simulator before each question
-        self.during_save = True         # whether the clock of the failure runs during a save
+        self.until_failure = NEVER  # set by the simulator before each question
+        self.during_save = True  # whether the clock of the failure runs during a save
 
     def decide(self, situation: Situation) -> Decision:
         """Save at the last moment, when there is more to lose than the save costs."""
@@ -141,16 +142,23 @@ class Fate(NamedTuple):
 
     time: float = NEVER
     point: float = NEVER
-    lead: float = NEVER                     # it is announced this long before; NEVER: it is not
-    false_alarms: Tuple[float, ...] = ()    # times at which there is an alarm for nothing
+    lead: float = NEVER  # it is announced this long before; NEVER: it is not
+    false_alarms: Tuple[float, ...] = ()  # times at which there is an alarm for nothing
     strikes_again: int = 0
 
 
 class _Job:
     """One job under one policy, from its start to its end."""
 
-    def __init__(self, number: int, world: World, leads: Tuple[float, ...], trace: Trace,
-                 policy: Policy, seed: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        world: World,
+        leads: Tuple[float, ...],
+        trace: Trace,
+        policy: Policy,
+        seed: int,
+    ) -> None:
         self.number, self.world, self.trace = number, world, trace
         self.leads, self.policy, self.seed = leads, policy, seed
         self.oracle = policy if isinstance(policy, Oracle) else None
@@ -158,7 +166,7 @@ class _Job:
         self.work = world.mtbf * world.job * rng.uniform(0.5, 1.5)
         self.cost_rng = random.Random(f"{seed} cost {number}")
         self.next_cost = self._draw_cost()
-        self.wall = self.safe = 0.0         # seconds passed; seconds of work that are saved
+        self.wall = self.safe = 0.0  # seconds passed; seconds of work that are saved
         self.saves = self.failures = 0
 
     def _draw_cost(self) -> float:
@@ -191,7 +199,7 @@ class _Job:
         upcoming = [*fate.false_alarms]
         if fate.time < NEVER and fate.lead < NEVER:
             upcoming.append(max(0.0, fate.time - fate.lead))
-        upcoming.sort(reverse=True)         # the next one last
+        upcoming.sort(reverse=True)  # the next one last
         fails_at = fate.time
         bug_alarm_point = fate.point - fate.lead if fate.lead < NEVER else NEVER
 
@@ -210,8 +218,7 @@ class _Job:
                 cost = self.next_cost
                 self.oracle.until_failure = fails - now if fails < done else NEVER
                 self.oracle.during_save = fails_at < NEVER
-            wait, _ = policy.decide(
-                Situation(now, point, unsaved, last_save, cost, need, alarms))
+            wait, _ = policy.decide(Situation(now, point, unsaved, last_save, cost, need, alarms))
 
             stop = max(now, min(done, fails, raised, given_up, now + wait))
             unsaved += stop - now
@@ -233,7 +240,7 @@ class _Job:
             else:
                 duration, self.next_cost = self.next_cost, self._draw_cost()
                 if fails_at < now + duration - 1e-6:
-                    now = fails_at         # failed during the save: the one before counts
+                    now = fails_at  # failed during the save: the one before counts
                     break
                 now += duration
                 self.safe += unsaved
@@ -242,7 +249,7 @@ class _Job:
 
         policy.survived(now)
         for number in range(len(alarms)):
-            policy.alarm_ended(number == 0)     # one failure makes one alarm true
+            policy.alarm_ended(number == 0)  # one failure makes one alarm true
         policy.failed(bool(alarms), self.safe + unsaved)
         self.wall += now
         return self.safe + unsaved
@@ -269,12 +276,14 @@ def draw_fate(world: World, trace: Trace, seed: int, job: int, attempt: int) -> 
     while at < failure:
         false_alarms.append(at)
         at += rng.expovariate(rate)
-    return Fate(time=failure, lead=lead, false_alarms=tuple(false_alarms),
-                strikes_again=strikes_again)
+    return Fate(
+        time=failure, lead=lead, false_alarms=tuple(false_alarms), strikes_again=strikes_again
+    )
 
 
-def run_policy(name: str, world: World, trace: Trace, jobs: int, seed: int,
-               card: Optional[Card] = None) -> Outcome:
+def run_policy(
+    name: str, world: World, trace: Trace, jobs: int, seed: int, card: Optional[Card] = None
+) -> Outcome:
     """Run all jobs under one policy; `card` is what it believes, if that is not the truth."""
     truth = world.card()
     work, wall = [], []
@@ -290,8 +299,14 @@ def run_policy(name: str, world: World, trace: Trace, jobs: int, seed: int,
     return Outcome(work, wall, saves, failures)
 
 
-def run_cell(world: World, trace: Trace, jobs: int, seed: int,
-             names: Sequence[str] = ALL_POLICIES, card: Optional[Card] = None) -> Dict[str, Any]:
+def run_cell(
+    world: World,
+    trace: Trace,
+    jobs: int,
+    seed: int,
+    names: Sequence[str] = ALL_POLICIES,
+    card: Optional[Card] = None,
+) -> Dict[str, Any]:
     """Run every policy in one world; the values are ready for JSON."""
     outcomes = {name: run_policy(name, world, trace, jobs, seed, card) for name in names}
     waste = {name: outcome.waste for name, outcome in outcomes.items()}
@@ -315,40 +330,60 @@ def run_cell(world: World, trace: Trace, jobs: int, seed: int,
     if "ours" in waste:
         cell["ours_minus"] = {
             name: dict(zip(("waste", "half_width"), compare(outcomes["ours"], outcome)))
-            for name, outcome in outcomes.items() if name != "ours"}
+            for name, outcome in outcomes.items()
+            if name != "ours"
+        }
     return cell
 
 
-def run_grid(trace: Trace, jobs: int, seed: int, mtbfs: Sequence[float] = MTBFS,
-             costs: Sequence[float] = COSTS, names: Sequence[str] = ALL_POLICIES,
-             **settings: float) -> List[Dict[str, Any]]:
+def run_grid(
+    trace: Trace,
+    jobs: int,
+    seed: int,
+    mtbfs: Sequence[float] = MTBFS,
+    costs: Sequence[float] = COSTS,
+    names: Sequence[str] = ALL_POLICIES,
+    **settings: float,
+) -> List[Dict[str, Any]]:
     """Run all cells of mean time between failures and cost of a save."""
-    return [run_cell(World(mtbf, cost, **settings), trace, jobs, seed, names)
-            for mtbf in mtbfs for cost in costs]
+    return [
+        run_cell(World(mtbf, cost, **settings), trace, jobs, seed, names)
+        for mtbf in mtbfs
+        for cost in costs
+    ]
 
 
 def table(cells: Sequence[Dict[str, Any]]) -> str:
     """Lay the cells out for people: waste in percent, then how ours does against the others."""
     names = list(cells[0]["waste"])
     head = ["MTBF", "save", "in time", *names]
-    lines = ["waste, in % of the wall time (95 % confidence interval of ours in brackets)",
-             "".join(f"{word:>10}" for word in head)]
+    lines = [
+        "waste, in % of the wall time (95 % confidence interval of ours in brackets)",
+        "".join(f"{word:>10}" for word in head),
+    ]
     for cell in cells:
-        words = [f"{cell['mtbf']:.4g}", f"{cell['checkpoint_cost']:g}",
-                 f"{cell['recall_in_time']:.2f}"]
+        words = [
+            f"{cell['mtbf']:.4g}",
+            f"{cell['checkpoint_cost']:g}",
+            f"{cell['recall_in_time']:.2f}",
+        ]
         words += [f"{100 * cell['waste'][name]:.2f}" for name in names]
         line = "".join(f"{word:>10}" for word in words)
         if "ours" in names:
             line += f"  [{100 * cell['half_width']['ours']:.2f}]"
         lines.append(line)
     if "ours" in names and "either" in names:
-        lines += ["", "ours: waste less than either's, share of lost work kept, "
-                      "waste above the oracle's"]
+        lines += [
+            "",
+            "ours: waste less than either's, share of lost work kept, waste above the oracle's",
+        ]
         for cell in cells:
             waste, minus = cell["waste"], cell["ours_minus"]["either"]
-            line = (f"{cell['mtbf']:>10.4g}{cell['checkpoint_cost']:>10g}"
-                    f"{-100 * minus['waste'] / waste['either']:>9.1f} % "
-                    f"+- {100 * minus['half_width'] / waste['either']:.1f}")
+            line = (
+                f"{cell['mtbf']:>10.4g}{cell['checkpoint_cost']:>10g}"
+                f"{-100 * minus['waste'] / waste['either']:>9.1f} % "
+                f"+- {100 * minus['half_width'] / waste['either']:.1f}"
+            )
             if "saved" in cell:
                 line += f"{100 * cell['saved']['ours']:>10.1f} %"
             if "oracle" in waste:

@@ -14,8 +14,9 @@ from typing import IO, Callable, Iterable, List, Sequence, Tuple
 class Trace:
     """Times between failures in units of their mean, so that a cell can set the mean."""
 
-    def __init__(self, name: str, draw: Callable[[int, int, random.Random], float],
-                 mtbf: float = math.nan) -> None:
+    def __init__(
+        self, name: str, draw: Callable[[int, int, random.Random], float], mtbf: float = math.nan
+    ) -> None:
         self.name, self._draw, self.mtbf = name, draw, mtbf
 
     def gap(self, job: int, attempt: int, rng: random.Random) -> float:
@@ -102,8 +103,10 @@ def _csv_rows(path: str, file: IO[str]) -> Iterable[Tuple[float, float, bool]]:
     reader = csv.DictReader(file)
     missing = {"start", "end", "failed"}.difference(reader.fieldnames or ())
     if missing:
-        raise ValueError(f"{path}: no column {', '.join(sorted(missing))}; "
-                         "a table of jobs has start, end (seconds) and failed (0 or 1)")
+        raise ValueError(
+            f"{path}: no column {', '.join(sorted(missing))}; "
+            "a table of jobs has start, end (seconds) and failed (0 or 1)"
+        )
     for row in reader:
         try:
             start, end = float(row["start"]), float(row["end"])

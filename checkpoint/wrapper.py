@@ -19,8 +19,17 @@ from condor_checkpoint.hook import VACATE, Checkpoint, say
 from condor_checkpoint.sample import Sample
 
 # All that a program may be sent and that can be passed on. SIGCHLD tells of its end.
-PASSED_ON = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
-             signal.SIGUSR2, signal.SIGALRM, signal.SIGWINCH, signal.SIGCONT}
+PASSED_ON = {
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGWINCH,
+    signal.SIGCONT,
+}
 WATCHED = PASSED_ON | {signal.SIGCHLD}
 # Seconds that a program has to end after its state was saved.
 PATIENCE = 30.0
@@ -33,10 +42,18 @@ class SaveFailed(Exception):
 class Wrapper:
     """One program and the saves for it."""
 
-    def __init__(self, program: Sequence[str], *, save_signal: Optional[int] = None,
-                 command: Optional[str] = None, wait_for: Optional[str] = None,
-                 save_timeout: float = 600.0, exit_after: Union[int, str, None] = None,
-                 record: Optional[str] = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        *,
+        save_signal: Optional[int] = None,
+        command: Optional[str] = None,
+        wait_for: Optional[str] = None,
+        save_timeout: float = 600.0,
+        exit_after: Union[int, str, None] = None,
+        record: Optional[str] = None,
+        **settings: Any,
+    ) -> None:
         self.program = list(program)
         self.save_signal, self.command, self.wait_for = save_signal, command, wait_for
         self.save_timeout, self.exit_after = save_timeout, exit_after
@@ -44,6 +61,7 @@ class Wrapper:
         self.child: Optional[subprocess.Popen[bytes]] = None
         self._recorder: Optional[IO[str]] = None
         self._leaving = False
+        self._ending = False  # told to end: what it uses now says nothing
 
     def run(self) -> int:
         """Run the program to its end; return its exit status, negative for a signal."""
@@ -51,8 +69,8 @@ class Wrapper:
         try:
             # The mask is inherited, and the program must not have it.
             self.child = subprocess.Popen(
-                self.program,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED))
+                self.program, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+            )
         except OSError as error:
             say(f"{self.program[0]}: {error.strerror}")
             return 126 if isinstance(error, PermissionError) else 127
@@ -77,15 +95,22 @@ class Wrapper:
     def _hook(self) -> Checkpoint:
         can_save = self.save_signal is not None or self.command is not None
         if self.record is not None:
-            self._recorder = open(self.record, "a", encoding="utf-8")   # noqa: SIM115
+            self._recorder = open(self.record, "a", encoding="utf-8")  # noqa: SIM115
         # The time limit of a save is kept here: the hook's own would send us a signal.
-        return Checkpoint(self._save if can_save else None, signals=(), save_timeout=math.inf,
-                          on_sample=self._on_sample if self._recorder else None,
-                          **self.settings)
+        return Checkpoint(
+            self._save if can_save else None,
+            signals=(),
+            save_timeout=math.inf,
+            on_sample=self._on_sample if self._recorder else None,
+            **self.settings,
+        )
 
     def _on_sample(self, sample: Sample) -> None:
-        self._write({name: round(value, 3) for name, value in sample._asdict().items()
-                     if value is not None})
+        if self._ending:
+            return
+        self._write(
+            {name: round(value, 3) for name, value in sample._asdict().items() if value is not None}
+        )
 
     def _write(self, line: Dict[str, Any]) -> None:
         assert self._recorder is not None
@@ -99,16 +124,18 @@ class Wrapper:
         kill_at = math.inf
         while True:
             if time.monotonic() > kill_at:
-                self.child.kill()           # it has saved, and does not listen
+                self.child.kill()  # it has saved, and does not listen
             heard = signal.sigtimedwait(WATCHED, 1.0 if hook else 3600.0)
             status = self.child.poll()
             if status is not None:
                 return code if self._leaving and code is not None else status
             if heard is not None and heard.si_signo != signal.SIGCHLD:
                 if heard.si_signo == signal.SIGTERM and hook is not None:
-                    hook.request(VACATE)    # the starter wants the slot: save, then pass it on
+                    hook.request(VACATE)  # the starter wants the slot: save, then pass it on
                     good = hook.poll()
                     self._leaving = good and code is not None
+                if heard.si_signo == signal.SIGTERM:
+                    self._ending = True
                 self.child.send_signal(heard.si_signo)
             elif hook is not None and hook.poll() and code is not None:
                 # HTCondor takes the checkpoint away and restarts the job with it.
@@ -126,25 +153,29 @@ class Wrapper:
         before = _changed(self.wait_for)
         self.child.send_signal(self.save_signal)
         if self.wait_for is None:
-            return                          # there is no way to know when it is done
+            return  # there is no way to know when it is done
         give_up = time.monotonic() + self.save_timeout
         while _changed(self.wait_for) == before:
             if self.child.poll() is not None:
-                return                      # it saved and ended, or ended: not for us to say
+                return  # it saved and ended, or ended: not for us to say
             if time.monotonic() > give_up:
-                raise SaveFailed(f"{self.wait_for} did not change within "
-                                 f"{self.save_timeout:g} s")
+                raise SaveFailed(f"{self.wait_for} did not change within {self.save_timeout:g} s")
             time.sleep(0.05)
 
     def _run_command(self, reason: str) -> None:
         assert self.child is not None
         assert self.command is not None
-        environment = dict(os.environ, CONDOR_CHECKPOINT_PID=str(self.child.pid),
-                           CONDOR_CHECKPOINT_REASON=reason)
+        environment = dict(
+            os.environ, CONDOR_CHECKPOINT_PID=str(self.child.pid), CONDOR_CHECKPOINT_REASON=reason
+        )
         process = subprocess.Popen(
-            self.command, shell=True, env=environment, start_new_session=True,
+            self.command,
+            shell=True,
+            env=environment,
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED))
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED),
+        )
         try:
             status = process.wait(self.save_timeout)
         except subprocess.TimeoutExpired:
@@ -166,7 +197,7 @@ def end_like(status: int) -> int:
     """End this process as the program ended: by the same signal, or with the same code."""
     if status >= 0:
         return status
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))        # one core file is enough
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
     number = -status
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
