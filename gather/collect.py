@@ -23,7 +23,9 @@ class Gathered:
     log: str
     events: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    reported: int = 0  # how many of the gaps the user has been told of
     error: AdviceError | None = None  # why nothing (more) could be read
+    refused: tuple[int, ...] = ()  # the state of the file that was refused
 
 
 class Collector:
@@ -110,15 +112,17 @@ class Collector:
     def _advance(self, log: str, progress: Callable[[int], None]) -> float | None:
         """Read one log; what is wrong with it must not keep the others from being read."""
         found = self.gathered[log]
+        if found.error is not None and _state_of(log) == found.refused:
+            return None  # no better than it was
         before, gaps = str(found.error), len(found.gaps)
         wait = None
+        tail = self._tail(log)
         try:
-            tail = self._tail(log)
             advance = tail.advance(progress, lambda: self._stopping)
             found.events += advance.events
             wait, found.error = advance.wait, None
         except (NoSuchLog, UnreadableLog) as error:
-            found.error = error
+            found.error, found.refused = error, _state_of(log)
         found.gaps = list(tail.gaps)
         if str(found.error) != before or len(found.gaps) > gaps:
             self._notice(found)
@@ -127,6 +131,14 @@ class Collector:
     def _release(self, log: str) -> None:
         if log in self._tails:
             self._tails.pop(log).close()
+
+
+def _state_of(log: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(log)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _no_progress(_: int) -> None:

@@ -160,6 +160,14 @@ def local_access_point() -> str:
     return str(name) if "@" in str(name) else f"{name}@{host}"
 
 
+def guess_access_point() -> str:
+    """Name the access point whose logs lie on this machine, with or without a pool."""
+    config = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
+    if config == "ONLY_ENV" or os.path.exists(config):
+        return local_access_point()
+    return os.uname().nodename
+
+
 def find_event_log() -> EventLogSetting:
     """Find the global event log in HTCondor's configuration on this machine."""
     htcondor2 = _htcondor2()

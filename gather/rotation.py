@@ -35,8 +35,8 @@ _HEADER = re.compile(
     rb"Global JobLog: ctime=\d+ id=(?P<id>\S*) sequence=(?P<sequence>\d+) size=\d+ "
     rb"events=\d+ offset=(?P<offset>\d+) event_off=(?P<event_offset>\d+)"
 )
-# How the header event ends in the three formats; the text header is its first line.
-_HEADER_ENDS = {b"0": b"\n...\n", b"<": b"</c>\n", b"{": b"}\n"}
+# How the header event ends in the three formats, before a last newline.
+_HEADER_ENDS = {b"0": b"\n...", b"<": b"</c>", b"{": b"\n}"}
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -71,7 +71,7 @@ def read_header(head: bytes) -> Header | None:
         sequence=int(found["sequence"]),
         offset=int(found["offset"]),
         event_offset=int(found["event_offset"]),
-        length=end + len(ending),
+        length=end + len(ending) + 1,
     )
 
 
@@ -123,13 +123,19 @@ class LogFile:
         header = self.header
         return header.length if header else 0
 
-    def fingerprint(self) -> Fingerprint:
-        """Take what will recognise this file again, as far as it is written."""
-        start = self.body
-        covered = self.head[start : start + FINGERPRINT_BYTES]
-        if start == 0 and self.head[:1] in _HEADER_ENDS and _may_become_header(self.head):
-            covered = b""
+    def fingerprint(self, *, complete: bool = False) -> Fingerprint:
+        """Take what will recognise this file again, as far as it is written.
+
+        A `complete` file will not grow, nor will its header be rewritten: whatever is in
+        it may be used.
+        """
         header = self.header
+        start = self.body
+        if complete and start >= min(self.size, len(self.head)):
+            start = 0
+        covered = self.head[start : start + FINGERPRINT_BYTES]
+        if not complete and start == 0 and _may_become_header(self.head):
+            covered = b""
         name = header.id if header else ""
         return Fingerprint(self.device, self.inode, start, len(covered), digest(covered), name)
 
@@ -145,7 +151,8 @@ class LogFile:
 
 def _may_become_header(head: bytes) -> bool:
     """Whether these bytes could be the beginning of a header not yet written in full."""
-    return len(head) < HEAD_BYTES and head.find(_HEADER_ENDS[head[:1]]) < 0
+    ending = _HEADER_ENDS.get(head[:1])
+    return ending is not None and len(head) < HEAD_BYTES and ending not in head
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +274,7 @@ def _is_unbegun(position: Position, file: LogFile) -> bool:
     """Whether this may be the file in which nothing but the header was read."""
     if not file.bears(position.mark) or file.size < position.offset:
         return False
-    return position.offset in (0, file.body)
+    return position.offset <= file.body
 
 
 def _neighbour(position: Position, chain: Sequence[LogFile], first: LogFile) -> bool:

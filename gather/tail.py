@@ -49,6 +49,8 @@ MISSING_ROTATIONS = 3
 
 _YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
 
+_MAY_BE_EVENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\d{1,3}\b|<|\{)")
+
 
 class NoSuchLog(AdviceError):
     """There is no file under the log's name, nor a rotation of it."""
@@ -91,8 +93,10 @@ class LogTail:
         self._rotations = rotations
         self._settle_seconds = settle_seconds
         self._block_bytes = block_bytes
-        self._fd: int | None = None
-        self._file: LogFile | None = None
+        # Files that are kept open, so that they can be read even when they are rotated
+        # away or deleted meanwhile: the one being read, and the unread ones after it.
+        self._held: list[OpenFile] = []
+        self.gaps: list[Gap] = []  # recorded since this object was made
         self._quiet: tuple[int, float] = (-1, 0.0)  # size of a rotated file, and since when
         cursor = store.cursor(self.log)
         self._position = position_of(cursor) if cursor else None
@@ -100,9 +104,8 @@ class LogTail:
 
     def close(self) -> None:
         """Let go of the open file; the position is in the store."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        _close_all(self._held)
+        self._held = []
 
     def advance(
         self,
@@ -115,7 +118,7 @@ class LogTail:
         """
         events = 0
         while not stopping():
-            if self._fd is not None and self._is_newest():
+            if self._position is not None and self._position.begun and self._is_newest():
                 read = self._read_on(progress, stopping)
                 events += read.events
                 if read.intact and self._is_newest():
@@ -136,14 +139,15 @@ class LogTail:
     # One look at the whole chain, and what follows from it.
 
     def _step(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Step:
-        with look(self.log, self._position, self._rotations, self._fd) as chain:
+        with look(self.log, self._position, self._rotations, self._held) as chain:
             if not chain:
                 raise NoSuchLog(self._missing())
+            self._record_vanished(chain)
             place = locate(self._position, [opened.file for opened in chain])
             if place.current is None:
                 if not place.unread:
                     return _Step(0, more=False, wait=None)
-                self._enter(place.unread[0], chain, None, place.losses)
+                self._enter(place.unread, chain, None, place.losses)
                 return _Step(0, more=True, wait=None)
             self._adopt(place, chain)
             read = self._read_on(progress, stopping)
@@ -156,19 +160,31 @@ class LogTail:
                 return _Step(read.events, more=False, wait=None)
             wait = self._unsettled()
             if wait is None:
-                self._enter_next(place.current, place.unread[0], chain)
+                self._enter_next(place.current, place.unread, chain)
             return _Step(read.events, more=wait is None, wait=wait)
+
+    def _record_vanished(self, chain: Sequence[OpenFile]) -> None:
+        """Record what was seen waiting to be read, and was emptied before its turn."""
+        losses = []
+        for waiting in (one.file for one in self._held[1:]):
+            mark = waiting.fingerprint()
+            if mark.length and not any(
+                opened.file.bears(mark) and opened.file.size >= waiting.size for opened in chain
+            ):
+                reason = f"{waiting.name} was truncated before it was read"
+                losses.append(Loss(reason, bytes=waiting.size))
+        if losses and self._position is not None:
+            self._commit(None, self._position, self._gaps(losses))
 
     def _adopt(self, place: Place, chain: Sequence[OpenFile]) -> None:
         """Hold the file that the position was found in."""
         assert place.current is not None
         assert self._position is not None
-        self._hold(place.current, chain)
+        self._hold((place.current, *place.unread), chain)
         if place.start == self._position.offset and not place.losses:
             if self._position.mark.inode != place.current.inode:
                 self._position = replace(self._position, mark=place.current.fingerprint())
             return
-        assert self._fd is not None
         mark = place.current.fingerprint()
         tail = _bytes_before(self._fd, place.start, mark.start)
         skipped = tuple(file.fingerprint() for file in place.skipped)
@@ -184,13 +200,14 @@ class LogTail:
 
     def _enter(
         self,
-        file: LogFile,
+        files: Sequence[LogFile],
         chain: Sequence[OpenFile],
         columns: EventColumns | None,
         losses: Sequence[Loss],
         finished: Fingerprint | None = None,
     ) -> None:
-        """Move the position to the beginning of a file."""
+        """Move the position to the beginning of the first of the unread files."""
+        file = files[0]
         done = self._position.done if self._position else ()
         if finished is not None and not finished.empty:
             done = (*done, finished)
@@ -202,16 +219,20 @@ class LogTail:
             if mark is finished or any(opened.file.bears(mark) for opened in chain)
         )
         fresh = Position(mark=file.fingerprint(), offset=0, header=file.header, events=0, done=done)
-        self._hold(file, chain)
+        self._hold(files, chain)
+        if self._position is None and not losses:
+            self._position = fresh  # stored with its first event, if it has any
+            return
         if losses:
             # Dates without a year go on across files, but not across a gap.
             self._reader = ReaderState()
         self._commit(columns, fresh, self._gaps(losses))
 
-    def _enter_next(self, left: LogFile, next_file: LogFile, chain: Sequence[OpenFile]) -> None:
+    def _enter_next(
+        self, left: LogFile, unread: Sequence[LogFile], chain: Sequence[OpenFile]
+    ) -> None:
         """Leave a finished file for the next, with what is unfinished at its end."""
         assert self._position is not None
-        assert self._fd is not None
         position = self._position
         rest = os.pread(self._fd, MAX_EVENT_BYTES, position.offset)
         columns = None
@@ -224,15 +245,15 @@ class LogTail:
                 self._commit(columns, self._moved(rest, 0, consumed, len(columns)), ())
                 return
         files = [opened.file for opened in chain]
-        loss = loss_between(position, left, next_file, files)
-        finished = replace(left, head=os.pread(self._fd, HEAD_BYTES, 0)).fingerprint()
-        self._enter(next_file, chain, columns, (loss,) if loss else (), finished)
+        loss = loss_between(position, left, unread[0], files)
+        head = os.pread(self._fd, HEAD_BYTES, 0)
+        finished = replace(left, head=head).fingerprint(complete=True)
+        self._enter(unread, chain, columns, (loss,) if loss else (), finished)
 
     # Reading.
 
     def _read_on(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Read:
         """Read the open file to its end; not intact when it was changed meanwhile."""
-        assert self._fd is not None
         events = 0
         want = self._block_bytes
         while not stopping():
@@ -255,6 +276,8 @@ class LogTail:
                 clock=self._clock,
                 final=whole and want >= MAX_EVENT_BYTES,
             )
+            if not len(columns) and position.offset == 0:
+                self._refuse_foreign(fresh, consumed)
             if consumed:
                 self._commit(columns, self._moved(data, lead, consumed, len(columns)), ())
                 events += len(columns)
@@ -268,23 +291,32 @@ class LogTail:
 
     def _first_year(self, beginning: bytes) -> int | None:
         """Return the year in which a log begins whose dates have none."""
-        assert self._fd is not None
         if not _YEARLESS.search(beginning, 0, HEAD_BYTES):
             return None
         found = os.fstat(self._fd)
         return first_year(self._fd, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
+    def _refuse_foreign(self, beginning: bytes, consumed: int) -> None:
+        """Raise when a log turns out not to be one, before anything of it is stored."""
+        if self._file.rank > 0 or (consumed == 0 and _MAY_BE_EVENT.match(beginning)):
+            return  # the first event may still be growing
+        raise UnreadableLog(
+            f"{self.log}: nothing in its first {len(beginning):,} bytes is an HTCondor job "
+            f"event; name the file that `log =` in the submit description or EVENT_LOG in "
+            f"HTCondor's configuration names"
+        )
+
     def _moved(self, data: bytes, lead: int, consumed: int, events: int) -> Position:
         """Return the position behind `consumed` bytes of `data[lead:]`."""
         assert self._position is not None
-        assert self._fd is not None
-        assert self._file is not None
         position = self._position
         offset = position.offset + consumed
         mark, header = position.mark, position.header
         if mark.length < FINGERPRINT_BYTES:
             grown = replace(self._file, head=os.pread(self._fd, HEAD_BYTES, 0))
-            mark, header = grown.fingerprint(), header or grown.header
+            # What is read and is no header will not become one.
+            mark = grown.fingerprint(complete=grown.header is None)
+            header = header or grown.header
         if position.offset == 0 and header is not None:
             events -= 1  # HTCondor does not count its header either
         tail_length = min(TAIL_BYTES, max(0, offset - mark.start), lead + consumed)
@@ -306,25 +338,40 @@ class LogTail:
         cursor = cursor_of(self.log, self._access_point, position, self._reader)
         self._store.append(columns, cursor, gaps)
         self._position = position
+        self.gaps += gaps
 
     # The open file.
 
-    def _hold(self, file: LogFile, chain: Sequence[OpenFile]) -> None:
-        """Keep the file open, so that its inode stays its own, whoever renames it."""
-        same = self._file is not None and (
-            (self._file.device, self._file.inode) == (file.device, file.inode)
-        )
-        if self._fd is None or not same:
-            fd = next(opened.fd for opened in chain if opened.file is file)
-            self.close()
-            self._fd = os.dup(fd)
-            os.set_inheritable(self._fd, False)
+    @property
+    def _fd(self) -> int:
+        return self._held[0].fd
+
+    @property
+    def _file(self) -> LogFile:
+        return self._held[0].file
+
+    def _hold(self, files: Sequence[LogFile], chain: Sequence[OpenFile]) -> None:
+        """Keep these files open and no others; the first is the one being read."""
+        inodes = {(one.file.device, one.file.inode): one.fd for one in self._held}
+        kept, spare = [], dict(inodes)
+        for file in files:
+            inode = (file.device, file.inode)
+            if inode in inodes:
+                fd = inodes[inode]
+                spare.pop(inode, None)
+            else:
+                fd = os.dup(next(opened.fd for opened in chain if opened.file is file))
+            kept.append(OpenFile(file, fd))
+        for fd in spare.values():
+            os.close(fd)
+        if not self._held or self._held[0].fd != kept[0].fd:
             self._quiet = (-1, 0.0)
-        self._file = file
+        self._held = kept
 
     def _is_newest(self) -> bool:
-        """Whether the open file is still the one under the log's own name."""
-        assert self._file is not None
+        """Whether the file being read is open and still has the log's own name."""
+        if not self._held:
+            return False
         try:
             found = os.stat(self.log)
         except OSError:
@@ -337,7 +384,6 @@ class LogTail:
         Its modification time tells, unless the file server's clock differs from ours:
         then our own watching does.
         """
-        assert self._fd is not None
         found = os.fstat(self._fd)
         now = time.monotonic()
         if self._quiet[0] != found.st_size:
@@ -394,9 +440,14 @@ class OpenFile:
 
 @contextmanager
 def look(
-    log: str, position: Position | None, rotations: bool = True, held: int | None = None
+    log: str,
+    position: Position | None,
+    rotations: bool = True,
+    held: Sequence[OpenFile] = (),
 ) -> Iterator[list[OpenFile]]:
     """Open the log and its rotations, oldest first, in one consistent look.
+
+    Files that are `held` open are part of it even if they have lost their names.
 
     Names move while one looks: each file is opened first and judged by what was opened,
     and the look is repeated until the names meant the same files before and after.
@@ -409,7 +460,7 @@ def look(
 
 
 def _open_consistently(
-    log: str, position: Position | None, rotations: bool, held: int | None
+    log: str, position: Position | None, rotations: bool, held: Sequence[OpenFile]
 ) -> list[OpenFile]:
     for attempt in range(40):
         before = _names(log, rotations)
@@ -461,14 +512,11 @@ def _candidates(log: str) -> Iterator[tuple[str, int]]:
 def _open_all(
     names: Sequence[tuple[str, int, tuple[int, int]]],
     position: Position | None,
-    held: int | None,
+    held: Sequence[OpenFile],
 ) -> list[OpenFile]:
     opened: list[OpenFile] = []
     inodes: set[tuple[int, int]] = set()
-    held_inode = None
-    if held is not None:
-        status = os.fstat(held)
-        held_inode = (status.st_dev, status.st_ino)
+    held_inodes = {(one.file.device, one.file.inode) for one in held}
     try:
         for name, rank, _ in names:
             fd = _open(name, rank)
@@ -480,7 +528,7 @@ def _open_all(
                 os.close(fd)
                 continue
             inodes.add(inode)
-            opened.append(OpenFile(replace(file, held=inode == held_inode), fd))
+            opened.append(OpenFile(replace(file, held=inode in held_inodes), fd))
     except BaseException:
         _close_all(opened)
         raise
@@ -528,17 +576,27 @@ def _inspect(fd: int, name: str, rank: int, position: Position | None) -> LogFil
 
 
 def _add_unlinked(
-    opened: list[OpenFile], position: Position | None, held: int | None
+    opened: Sequence[OpenFile], position: Position | None, held: Sequence[OpenFile]
 ) -> list[OpenFile]:
-    """Put a file that has lost its name, but is still open here, in front of the chain."""
-    if held is None:
-        return list(opened)
-    status = os.fstat(held)
-    if any((o.file.device, o.file.inode) == (status.st_dev, status.st_ino) for o in opened):
-        return list(opened)
-    rank = max((o.file.rank for o in opened), default=0) + 1
-    file = _inspect(held, "the file that was being read", rank, position)
-    return [OpenFile(replace(file, held=True, linked=False), held), *opened]
+    """Put files that have lost their names, but are still open, where they belong.
+
+    That is behind what was older at the last look.
+    """
+    chain = list(opened)
+    inodes = [(one.file.device, one.file.inode) for one in chain]
+    place = 0
+    for one in held:
+        inode = (one.file.device, one.file.inode)
+        if inode in inodes:
+            place = inodes.index(inode) + 1
+            continue
+        older = [o.file.rank for o in chain[:place]]
+        rank = older[-1] if older else max((o.file.rank for o in chain), default=0) + 1
+        file = _inspect(one.fd, f"the deleted {one.file.name}", max(rank, 1), position)
+        chain.insert(place, OpenFile(replace(file, held=True, linked=False), one.fd))
+        inodes.insert(place, inode)
+        place += 1
+    return chain
 
 
 def _close_all(opened: Sequence[OpenFile]) -> None:

@@ -1,0 +1,161 @@
+"""`condor-advice status`: what the store holds, and how far each log is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobEventType
+from condor_advice.gather.store import LogStatus, Store, default_store_path
+from condor_advice.gather.tail import position_of, unread_bytes
+
+# Oddities are counted in full; of each log so many are shown with their place.
+ODDITIES_SHOWN = 20
+
+
+@click.command()
+@click.option(
+    "--store",
+    "store_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The store to look at. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(store_path: str | None, as_json: bool) -> None:
+    """Say what the store holds: events by type, how far each log is read, what is missing."""
+    path = store_path or default_store_path()
+    with Store(path, readonly=True) as store:
+        found = _status(store)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(found)
+
+
+def _status(store: Store) -> dict[str, Any]:
+    counts = store.counts_by_type()
+    logs = store.logs()
+    return {
+        "store": str(store.path),
+        "store_bytes": os.path.getsize(store.path),
+        "events": sum(counts.values()),
+        "events_by_type": {f"{kind:03d}": count for kind, count in counts.items()},
+        "logs": [_log(log) for log in logs],
+        "gaps": [asdict(gap) for gap in store.gaps()],
+        "oddities": [
+            {"log": log.cursor.log, **asdict(oddity)}
+            for log in logs
+            for oddity in store.oddities(log.cursor.log, ODDITIES_SHOWN)
+        ],
+    }
+
+
+def _log(log: LogStatus) -> dict[str, Any]:
+    """Describe one log: how far it is read, and how far behind that is."""
+    cursor = log.cursor
+    size = unread = None
+    problem = None
+    try:
+        size = os.stat(cursor.log).st_size
+        unread = unread_bytes(cursor.log, position_of(cursor))
+    except OSError as error:
+        problem = f"{cursor.log}: {os.strerror(error.errno) if error.errno else error}"
+    except AdviceError as error:
+        problem = str(error)
+    return {
+        "log": cursor.log,
+        "access_point": cursor.access_point,
+        "events": sum(log.events_by_type.values()),
+        "events_by_type": {f"{kind:03d}": n for kind, n in sorted(log.events_by_type.items())},
+        "read_to": cursor.offset,
+        "size": size,
+        "unread_bytes": unread,
+        "sequence": cursor.sequence,
+        "read_at": cursor.read_at,
+        "last_event_at": log.last_event,
+        "lag_seconds": _lag(log, unread),
+        "oddities": log.oddities,
+        "problem": problem,
+    }
+
+
+def _lag(log: LogStatus, unread: int | None) -> float | None:
+    """Seconds since the log was read to its end; 0 when nothing is waiting to be read."""
+    if unread is None:
+        return None
+    return 0.0 if unread == 0 else max(0.0, time.time() - log.cursor.read_at)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{found['store']}: {found['events']:,} events of {len(found['logs'])} log(s), "
+        f"{found['store_bytes'] / 1e6:,.1f} MB"
+    )
+    if found["logs"]:
+        table = Table(box=None, pad_edge=False)
+        for title in ("log", "access point", "events", "unread", "last event", "read"):
+            table.add_column(title, justify="right" if title in ("events", "unread") else "left")
+        for log in found["logs"]:
+            table.add_row(
+                log["log"],
+                log["access_point"],
+                f"{log['events']:,}",
+                "?" if log["problem"] else f"{log['unread_bytes']:,} bytes",
+                _when(log["last_event_at"]),
+                _when(log["read_at"]),
+            )
+        console.print()
+        console.print(table)
+    if found["events_by_type"]:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("event")
+        table.add_column("what")
+        table.add_column("events", justify="right")
+        for kind, count in found["events_by_type"].items():
+            name = JobEventType(int(kind)).name.replace("_", " ").lower()
+            table.add_row(kind, name, f"{count:,}")
+        console.print()
+        console.print(table)
+    for log in found["logs"]:
+        if log["problem"]:
+            console.print(f"\n{log['problem']}", markup=False)
+        counted = ", ".join(f"{kind} {count:,}" for kind, count in log["oddities"].items())
+        if counted:
+            console.print(f"\n{log['log']}: oddities: {counted}", markup=False)
+            for oddity in found["oddities"]:
+                if oddity["log"] == log["log"]:
+                    where = f"  byte {oddity['offset']:,}: {oddity['kind']}"
+                    console.print(f"{where}: {oddity['excerpt']!r}", markup=False)
+    for gap in found["gaps"]:
+        console.print(f"\n{gap['log']}: events are missing: {_gap(gap)}", markup=False)
+
+
+def _gap(gap: dict[str, Any]) -> str:
+    """Say what is known of a gap."""
+    known = []
+    if gap["bytes_lost"] is not None:
+        known.append(f"at least {gap['bytes_lost']:,} bytes")
+    if gap["events_lost"] is not None:
+        known.append(f"{gap['events_lost']:,} events")
+    if gap["after_sequence"] is not None:
+        known.append(f"between files {gap['after_sequence']} and {gap['before_sequence']}")
+    figures = f" ({', '.join(known)})" if known else ""
+    return f"{gap['reason']}{figures}; found {_when(gap['found_at'])}"
+
+
+def _when(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
