@@ -50,7 +50,7 @@ help:
 
 .PHONY: demo
 demo: .venv/core
-	@$(PY) -m condor_advice --log tests/logs/demo.log
+	@$(PY) -m condor_advice demo
 
 # A machine that cannot have a pool still runs the other tests; the reason is on the screen,
 # and again beside each skipped test.

@@ -14,6 +14,9 @@ from condor_advice.gather.errors import AdviceError
 # `condor-advice JOBID` never pays for the packages that training needs.
 VERBS = {
     "job": "condor_advice.advise.commands.job:job",
+    "demo": "condor_advice.advise.commands.demo:demo",
+    "failures": "condor_advice.advise.commands.failures:failures",
+    "predict": "condor_advice.advise.commands.predict:predict",
     "gather": "condor_advice.advise.commands.gather:gather",
     "status": "condor_advice.advise.commands.status:status",
     "lab": "condor_advice.advise.commands.lab:lab",

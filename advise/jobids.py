@@ -1,0 +1,46 @@
+"""Job ids as people paste them: 1234, 1234.7, 1234.0-9, ap1#1234.7."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from condor_advice.gather.errors import UsageError
+
+_JOB_ID = re.compile(
+    r"(?:(?P<ap>[^#\s]+)#)?(?P<cluster>\d+)(?:\.(?P<first>\d+)(?:-(?P<last>\d+))?)?\.?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedJobs:
+    """One job, some procs of a cluster, or a whole cluster."""
+
+    cluster: int
+    first: int | None = None  # none: all procs
+    last: int | None = None
+    access_point: str | None = None
+
+    def includes(self, cluster: int, proc: int) -> bool:
+        """Tell whether a job is meant."""
+        if cluster != self.cluster:
+            return False
+        return self.first is None or self.first <= proc <= (self.last or self.first)
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return str(self.cluster)
+        procs = str(self.first) if self.last in (None, self.first) else f"{self.first}-{self.last}"
+        return f"{self.cluster}.{procs}"
+
+
+def parse_job_id(text: str) -> WantedJobs:
+    """Read one job id; GlobalJobId's trailing `#time` is accepted too."""
+    match = _JOB_ID.fullmatch(re.sub(r"#\d{9,}$", "", text.strip().rstrip(",")))
+    if not match:
+        raise UsageError(f"{text!r} is no job id; write 1234, 1234.7, 1234.0-9 or ap1#1234.7")
+    first = int(match["first"]) if match["first"] else None
+    last = int(match["last"]) if match["last"] else first
+    if first is not None and last is not None and last < first:
+        raise UsageError(f"{text!r}: the range ends before it begins")
+    return WantedJobs(int(match["cluster"]), first, last, match["ap"])
