@@ -216,7 +216,8 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
         index = unread.index(ours)
         # Copies of the file that is being read hold nothing new.
         newer = [file for file in unread[index + 1 :] if file not in alike]
-        behind = _worth_reading([file for file in unread[:index] if file not in alike])
+        strangers = [file for file in unread[:index] if file not in alike]
+        behind = _worth_reading([file for file in strangers if not _begins(file, ours)])
         losses = tuple(
             Loss(
                 f"{file.name} appeared among the rotations after newer files had been read; "
@@ -350,6 +351,12 @@ def _loss_before(position: Position, successor: LogFile, reason: str) -> Loss:
     if new.event_offset == 0 or (lost_events is not None and lost_events < 0):
         lost_events = None
     return Loss(reason, max(0, lost_bytes), lost_events, old.sequence, new.sequence)
+
+
+def _begins(file: LogFile, other: LogFile) -> bool:
+    """Whether a small file is a copy that was made when the other was as small."""
+    start = file.body
+    return file.size <= HEAD_BYTES and other.head[start:].startswith(file.head[start:])
 
 
 def _later(old: Header | None, new: Header | None) -> bool:

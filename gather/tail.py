@@ -150,6 +150,7 @@ class LogTail:
                 self._enter(place.unread, chain, None, place.losses)
                 return _Step(0, more=True, wait=None)
             self._adopt(place, chain)
+            start = self._position
             read = self._read_on(progress, stopping)
             if not read.intact:
                 return _Step(read.events, more=True, wait=None)
@@ -158,6 +159,9 @@ class LogTail:
             if not place.unread:
                 # It is the newest, or is rotated and its successor is yet to be made.
                 return _Step(read.events, more=False, wait=None)
+            if self._position is not start:
+                # What is known of the file now may show the others in another light.
+                return _Step(read.events, more=True, wait=None)
             wait = self._unsettled()
             if wait is None:
                 self._enter_next(place.current, place.unread, chain)

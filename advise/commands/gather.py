@@ -95,7 +95,10 @@ def gather(
                 collector.read(progress)
     found = list(collector.gathered.values())
     for one in found:
-        click.echo(_as_json(one) if as_json else _as_text(one))
+        if as_json:
+            click.echo(_as_json(one))
+        elif one.events or one.error is None:
+            click.echo(_as_text(one))
     if received and not follow:
         raise SystemExit(128 + received[0])
     if any(one.error for one in found):

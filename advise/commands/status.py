@@ -103,21 +103,15 @@ def _print(found: dict[str, Any]) -> None:
         f"{found['store']}: {found['events']:,} events of {len(found['logs'])} log(s), "
         f"{found['store_bytes'] / 1e6:,.1f} MB"
     )
-    if found["logs"]:
-        table = Table(box=None, pad_edge=False)
-        for title in ("log", "access point", "events", "unread", "last event", "read"):
-            table.add_column(title, justify="right" if title in ("events", "unread") else "left")
-        for log in found["logs"]:
-            table.add_row(
-                log["log"],
-                log["access_point"],
-                f"{log['events']:,}",
-                "?" if log["problem"] else f"{log['unread_bytes']:,} bytes",
-                _when(log["last_event_at"]),
-                _when(log["read_at"]),
-            )
-        console.print()
-        console.print(table)
+    for log in found["logs"]:
+        console.print(f"\n{log['log']} (access point {log['access_point']})", markup=False)
+        console.print(f"  {log['events']:,} events, the last of {_when(log['last_event_at'])}")
+        read = f"read to byte {log['read_to']:,} at {_when(log['read_at'])}"
+        if log["unread_bytes"]:
+            read += f"; {log['unread_bytes']:,} bytes unread, {log['lag_seconds']:,.0f} s behind"
+        elif log["unread_bytes"] == 0:
+            read += "; nothing unread"
+        console.print(f"  {read}")
     if found["events_by_type"]:
         table = Table(box=None, pad_edge=False)
         table.add_column("event")

@@ -1,0 +1,276 @@
+"""The `gather` and `status` commands as users start them: as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from condor_advice.gather.store import Store, StoreUnreachable
+from condor_advice.gather.watch import Watcher, is_remote
+from condor_advice.lab.rotating_log import RotatingLog, held_event
+
+PATIENCE_SECONDS = 60.0
+
+
+def advice(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "condor_advice", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def status(store: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(advice("status", "--json", "--store", store).stdout)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+@pytest.fixture
+def follow(store: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "condor_advice", "gather", "--follow"]
+        command += ["--store", str(store), *map(str, arguments)]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_stored(store: Path, events: int) -> float:
+    """Wait until the store holds so many events; return how long that took."""
+    start = time.monotonic()
+    while (waited := time.monotonic() - start) < PATIENCE_SECONDS:
+        # It is not there yet, or is being made at this moment.
+        with suppress(StoreUnreachable), Store(store, readonly=True) as reading:
+            if sum(reading.counts_by_type().values()) >= events:
+                return waited
+        time.sleep(0.02)
+    raise AssertionError(f"{events} events were not stored in {PATIENCE_SECONDS} s")
+
+
+def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store: Path) -> None:
+    good, prose = tmp_path / "good.log", tmp_path / "prose.txt"
+    good.write_bytes(held_event(1) + held_event(2))
+    prose.write_text("Dear all,\nthe pool is down.\n")
+    result = advice("gather", prose, tmp_path, tmp_path / "none.log", good, "--store", store)
+    assert result.returncode == 1
+    assert result.stdout == f"{good}: 2 new events\n"
+    errors = result.stderr.splitlines()
+    assert len(errors) == 3
+    assert errors[0].startswith(f"condor-advice: {prose}: nothing in its first 28 bytes is an")
+    assert errors[1] == f"condor-advice: {tmp_path}: is a directory; name the event log itself"
+    assert errors[2].startswith(f"condor-advice: {tmp_path / 'none.log'}: no such file;")
+    found = status(store)
+    assert (found["events"], found["events_by_type"]) == (2, {"012": 2})
+    assert [log["log"] for log in found["logs"]] == [str(good)]
+
+
+def test_naming_the_rotations_too_reads_nothing_twice(tmp_path: Path, store: Path) -> None:
+    log = RotatingLog(tmp_path / "EventLog", header=False)
+    for serial in range(3):
+        log.write([held_event(serial)])
+        log.rotate()
+    named = sorted(tmp_path.glob("EventLog*"))
+    assert len(named) == 4
+    result = advice("gather", *named, "--store", store, "--json")
+    assert result.returncode == 0, result.stderr
+    expected = {"log": str(log.path), "events": 3, "gaps": [], "error": None}
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [expected]
+
+
+def test_logs_that_only_look_like_rotations_can_be_read_as_they_are(
+    tmp_path: Path, store: Path
+) -> None:
+    logs = [tmp_path / name for name in ("job.log", "job.log.1", "job.log.2")]
+    for serial, log in enumerate(logs):
+        log.write_bytes(held_event(serial))
+    result = advice("gather", *logs, "--no-rotations", "--store", store)
+    assert result.stdout.splitlines() == [f"{log}: 1 new events" for log in logs]
+
+
+def test_status_tells_how_far_each_log_is_what_is_odd_and_what_is_missing(
+    tmp_path: Path, store: Path
+) -> None:
+    log = RotatingLog(tmp_path / "EventLog", max_rotations=1)
+    log.write([held_event(1)])
+    assert advice("gather", log.path, "--store", store, "--access-point", "ap7").returncode == 0
+    for serial in (2, 3, 4):
+        log.rotate()
+        log.write([held_event(serial)])
+    log.write_part(b"what is this?\n")
+    result = advice("gather", log.path, "--store", store, "--access-point", "ap7")
+    assert "events are missing: the file that had been read to byte" in result.stderr
+    log.write([held_event(5)])
+    found = status(store)
+    # Three holds were read, and the headers of three of the four files.
+    assert found["events_by_type"] == {"008": 3, "012": 3}
+    [one] = found["logs"]
+    assert (one["access_point"], one["sequence"]) == ("ap7", 4)
+    assert one["unread_bytes"] == len(held_event(5))
+    assert (one["read_to"], one["size"]) == (log.size - len(held_event(5)), log.size)
+    assert one["lag_seconds"] > 0
+    [gap] = found["gaps"]
+    assert (gap["after_sequence"], gap["before_sequence"], gap["events_lost"]) == (1, 3, 1)
+    [oddity] = found["oddities"]
+    assert (oddity["log"], oddity["excerpt"]) == (str(log.path), "what is this?")
+    assert oddity["offset"] == one["read_to"] - len(b"what is this?\n")
+    text = advice("status", "--store", store).stdout
+    assert "6 events of 1 log(s)" in text
+    assert f"{len(held_event(5))} bytes unread" in text
+    assert "what is this?" in text
+    assert "between files 1 and 3" in text
+
+
+def test_without_a_store_status_says_how_to_make_one(tmp_path: Path) -> None:
+    result = advice("status", "--store", tmp_path / "none.sqlite")
+    assert result.returncode == 4
+    assert "condor-advice gather LOG" in result.stderr
+
+
+@pytest.mark.parametrize("how", [[], ["--poll"]], ids=["inotify", "polling"])
+def test_several_logs_are_followed_at_once_as_they_grow_rotate_and_appear(
+    tmp_path: Path, store: Path, follow: Callable[..., subprocess.Popen[str]], how: list[str]
+) -> None:
+    logs = [RotatingLog(tmp_path / name, header=False) for name in ("a.log", "b.log")]
+    late = tmp_path / "late.log"
+    process = follow(*(log.path for log in logs), late, *how)
+    serial = 0
+    for _ in range(3):
+        for log in logs:
+            log.write([held_event(serial)])
+            serial += 1
+    wait_until_stored(store, serial)
+    logs[0].rotate()
+    logs[0].write([held_event(serial)])
+    late.write_bytes(held_event(serial + 1))
+    serial += 2
+    wait_until_stored(store, serial)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert errors == (
+        f"condor-advice: {late}: no such file; check the name, or wait until HTCondor writes it\n"
+    )
+    assert output.splitlines() == [
+        f"{logs[0].path}: 4 new events",
+        f"{logs[1].path}: 3 new events",
+        f"{late}: 1 new events",
+    ]
+    assert status(store)["gaps"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_following_after_the_current_transaction(
+    tmp_path: Path,
+    store: Path,
+    follow: Callable[..., subprocess.Popen[str]],
+    number: signal.Signals,
+) -> None:
+    log = tmp_path / "EventLog"
+    log.write_bytes(b"".join(map(held_event, range(20))))
+    process = follow(log)
+    wait_until_stored(store, 20)
+    start = time.monotonic()
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - start < 5
+    assert (process.returncode, output, errors) == (0, f"{log}: 20 new events\n", "")
+
+
+def test_an_idle_follower_uses_nearly_no_cpu(
+    tmp_path: Path, store: Path, follow: Callable[..., subprocess.Popen[str]]
+) -> None:
+    log = tmp_path / "EventLog"
+    log.write_bytes(held_event(1))
+    process = follow(log)
+    wait_until_stored(store, 1)
+    time.sleep(1.0)
+    before = cpu_seconds(process.pid)
+    time.sleep(6.0)  # the safety net looks once in this time
+    assert cpu_seconds(process.pid) - before < 0.06  # one percent
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_second_writer_is_told_who_holds_the_store(
+    tmp_path: Path, store: Path, follow: Callable[..., subprocess.Popen[str]]
+) -> None:
+    log = tmp_path / "EventLog"
+    log.write_bytes(held_event(1))
+    process = follow(log)
+    wait_until_stored(store, 1)
+    result = advice("gather", log, "--store", store)
+    assert result.returncode == 4
+    assert f"process {process.pid} on " in result.stderr
+    assert status(store)["events"] == 1, "readers are not kept out"
+
+
+def test_a_progress_bar_is_for_terminals_only(tmp_path: Path, store: Path) -> None:
+    log = tmp_path / "EventLog"
+    log.write_bytes(b"".join(held_event(n, padding=300) for n in range(7000)))
+    assert log.stat().st_size > 20 << 20
+    piped = advice("gather", log, "--store", tmp_path / "other.sqlite")
+    assert (piped.returncode, piped.stderr) == (0, "")
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "condor_advice", "gather", str(log), "--store", str(store)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    try:
+        while chunk := os.read(controller, 65536):
+            shown += chunk
+    except OSError:
+        pass  # how a terminal says that nobody is left on the other side
+    output, _ = process.communicate()
+    os.close(controller)
+    assert (process.returncode, output) == (0, f"{log}: 7,000 new events\n".encode())
+    assert b"reading" in shown
+    assert b"100%" in shown or b"MB" in shown
+
+
+def test_remote_file_systems_are_polled() -> None:
+    mounts = ["/dev/vda1 / ext4 rw 0 0", "server:/home /home nfs4 rw 0 0", "x /mnt/a\\040b cifs"]
+    assert is_remote("/home/alice/job.log", mounts)
+    assert is_remote("/mnt/a b/job.log", mounts)
+    assert not is_remote("/homework/job.log", mounts)
+
+
+def test_the_watcher_returns_at_once_when_a_log_grows_or_is_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "EventLog"
+    log.touch()
+    with Watcher([str(log)]) as watcher:
+        if watcher.polling:
+            pytest.skip("this machine has no inotify")
+        watcher.wait(0)
+        for change in (lambda: log.write_bytes(b"x"), lambda: log.rename(tmp_path / "EventLog.1")):
+            change()
+            start = time.monotonic()
+            watcher.wait()
+            assert time.monotonic() - start < 2
+            watcher.wait(0)
+        start = time.monotonic()
+        (tmp_path / "unrelated").touch()
+        watcher.wait(0.7)
+        assert time.monotonic() - start > 0.6
