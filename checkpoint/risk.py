@@ -26,6 +26,8 @@ REACH = 10.0
 # Residuals of usage are correlated in time, so the plain standard error is too small.
 CAUTION = 2.0
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
+# Share of steady trends that are taken to reach the limit, when nobody has measured it.
+CREDENCE = 0.5
 # An alarm is raised, for policies that follow any alarm, and given up at these.
 RAISED, GIVEN_UP = 0.5, 0.25
 
@@ -111,6 +113,8 @@ class Trees:
         # Lead times are stored in sampling intervals.
         self.leads: Tuple[float, ...] = tuple(card["leads"])
         self.threshold: float = card["threshold"]
+        # Share of trends towards a limit that did reach it, where the model was trained.
+        self.trend_precision: float = card.get("trend_precision", CREDENCE)
         self.card = Card(recall=card["recall"], precision=card["precision"])
 
     def probability(self, features: Sequence[float]) -> float:
@@ -153,11 +157,13 @@ class Risk:
     """Watches samples and raises alarms."""
 
     def __init__(
-        self, interval: float, trees: Optional[Trees] = None, credence: float = 0.7
+        self, interval: float, trees: Optional[Trees] = None, credence: Optional[float] = None
     ) -> None:
         self.interval = interval
         self.trees = trees
-        self.credence = credence  # share of steady trends that do reach the limit
+        if credence is None:
+            credence = trees.trend_precision if trees is not None else CREDENCE
+        self.credence = credence
         self.samples: Deque[Sample] = deque(maxlen=LONG)
         self._since: Dict[str, float] = {}
         self.ended_alarms = 0  # alarms that passed without a failure
