@@ -7,6 +7,7 @@ A model directory holds `manifest.json`, the history of keys as it was at traini
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,11 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.workloads.table import JobState, JobTable
+from condor_advice.model.anomaly import AnomalyDetector
 from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.profiles import Profiles
+from condor_advice.model.sizes import LEVELS as SIZE_LEVELS
+from condor_advice.model.sizes import SizeHistory
 from condor_advice.preprocess.history import History
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels
 
@@ -77,6 +82,8 @@ class FailureModels:
     maker: JobFeatures
     models: Mapping[Horizon, HorizonModel]
     history: History
+    sizes: Mapping[str, SizeHistory] = field(default_factory=dict)
+    anomalies: AnomalyDetector | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def at_submit(self, table: JobTable, now: float) -> tuple[Dataset, Floats]:
@@ -101,14 +108,19 @@ class FailureModels:
         directory.mkdir(parents=True, exist_ok=True)
         for horizon, model in self.models.items():
             model.trees.save(directory / f"{horizon}.npz")
-        with open(directory / "history.npz", "wb") as file:
-            np.savez_compressed(file, **self.history.arrays())      # type: ignore[arg-type]
+        _save_arrays(directory / "history.npz", self.history.arrays())
+        for target, sizes in self.sizes.items():
+            _save_arrays(directory / f"size-{target}.npz", sizes.arrays())
+        if self.anomalies is not None:
+            _save_arrays(directory / "profiles.npz", {
+                **self.anomalies.profiles.arrays(), "reference": self.anomalies.reference})
         manifest = {
             "format": FORMAT, "kind": "failure",
             "levels": list(self.maker.levels),
             "cpus_from_allocation": self.maker.cpus_from_allocation,
             "failed": sorted(state.name.lower() for state in self.maker.labels.failed),
             "passed": sorted(state.name.lower() for state in self.maker.labels.passed),
+            "sizes": list(self.sizes), "profiles": self.anomalies is not None,
             "notes": self.notes,
             "horizons": {str(horizon): {
                 "names": list(model.names), "slope": model.slope, "offset": model.offset,
@@ -135,18 +147,40 @@ class FailureModels:
             tuple(manifest["levels"]),
             Labels(states(manifest["failed"]), states(manifest["passed"])),
             bool(manifest["cpus_from_allocation"]))
-        try:
-            with np.load(directory / "history.npz", allow_pickle=False) as arrays:
-                history = History.from_arrays(arrays, maker.levels)
-        except (OSError, KeyError, ValueError) as error:
-            raise UnusableModel(f"{directory / 'history.npz'}: {error}; train again") from error
+        history = History.from_arrays(_load_arrays(directory / "history.npz"), maker.levels)
+        sizes = {target: SizeHistory.from_arrays(_load_arrays(directory / f"size-{target}.npz"),
+                                                 SIZE_LEVELS)
+                 for target in manifest["sizes"]}
+        anomalies = None
+        if manifest["profiles"]:
+            arrays = _load_arrays(directory / "profiles.npz")
+            anomalies = AnomalyDetector(Profiles.from_arrays(arrays), arrays["reference"])
         models = {}
         for name, part in manifest["horizons"].items():
             horizon = Horizon(name)
             models[horizon] = HorizonModel(
                 horizon, tuple(part["names"]), TreeEnsemble.load(directory / f"{name}.npz"),
                 float(part["slope"]), float(part["offset"]), part["thresholds"], part["notes"])
-        return cls(maker, models, history, manifest["notes"])
+        return cls(maker, models, history, sizes, anomalies, manifest["notes"])
+
+
+def default_directory() -> Path:
+    """Return where `failures train` puts a model and `predict` looks for one."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "condor-advice" / "failures"
+
+
+def _save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **arrays)      # type: ignore[arg-type]
+
+
+def _load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError) as error:
+        raise UnusableModel(f"{path}: {error}; train the model again") from error
 
 
 def states(words: list[str] | tuple[str, ...]) -> frozenset[JobState]:

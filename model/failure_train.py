@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.workloads.table import JobTable
+from condor_advice.model.anomaly import AnomalyDetector
 from condor_advice.model.failure import FailureModels, HorizonModel
 from condor_advice.model.failure_metrics import (
     curve,
@@ -22,6 +23,8 @@ from condor_advice.model.failure_metrics import (
     threshold_for_precision,
 )
 from condor_advice.model.infer import TreeEnsemble, sigmoid
+from condor_advice.model.profiles import fit_profiles
+from condor_advice.model.sizes import learn_sizes
 from condor_advice.preprocess.history import History
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels, Split
 
@@ -48,7 +51,8 @@ class TrainSettings:
     seed: int = 0
     threads: int = 2
     max_rounds: int = 400
-    max_search_rows: int = 80_000           # the search looks at the latest rows only
+    max_search_rows: int = 40_000           # the search looks at the latest rows only
+    patience: int = 15                      # rounds without gain before a fold stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,13 @@ def train_models(table: JobTable, horizons: Sequence[Horizon], labels: Labels,
     history = History(maker.levels)
     data = maker.datasets(seen, horizons, history)
     models = {horizon: train_horizon(one, moment, settings, say) for horizon, one in data.items()}
-    return FailureModels(maker, models, history, {
+    asked = [one for one in data.values() if one.horizon is Horizon.SUBMIT]
+    anomalies = None
+    if asked:
+        every = np.ones(len(asked[0]), dtype=bool)
+        anomalies = AnomalyDetector.fit(
+            fit_profiles(asked[0], every, settings.seed), asked[0], every)
+    return FailureModels(maker, models, history, learn_sizes(seen, maker), anomalies, {
         "jobs": len(seen), "moment": moment.moment, "seed": settings.seed})
 
 
@@ -157,7 +167,8 @@ def search(features: npt.NDArray[np.float32], data: Dataset, past: npt.NDArray[n
         for fold, (learn, judge) in zip(folds, matrices, strict=True):
             booster = xgboost.train(
                 _complete(parameters, settings), learn, settings.max_rounds,
-                evals=[(judge, "judge")], early_stopping_rounds=25, verbose_eval=False)
+                evals=[(judge, "judge")], early_stopping_rounds=settings.patience,
+                verbose_eval=False)
             stop = int(booster.best_iteration) + 1
             margin = booster.predict(judge, output_margin=True, iteration_range=(0, stop))
             areas.append(roc_auc(data.label[fold.judge], margin.astype(np.float64)))
@@ -224,7 +235,7 @@ def _draw(rng: np.random.Generator, share_failed: float) -> Parameters:
     imbalance = (1.0 - share_failed) / share_failed
     return {
         "max_depth": int(rng.integers(3, 8)),
-        "eta": float(np.exp(rng.uniform(np.log(0.03), np.log(0.12)))),
+        "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.15)))),
         "min_child_weight": float(np.exp(rng.uniform(np.log(5), np.log(300)))),
         "subsample": float(rng.uniform(0.5, 0.9)),
         "colsample_bytree": float(rng.choice([0.1, 0.2, 0.4])),

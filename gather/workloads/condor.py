@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,33 +72,24 @@ def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
             yield from _json_ads(path, first + lines.read(), builder)
             return
         ad: Ad = {}
-        seen = False
+        any_attribute = False
         number = 0
-        for number, line in enumerate([first, *()], start=1):
-            seen |= _take(path, number, line, ad, builder)
-        for number, line in enumerate(lines, start=2):
+        for number, line in enumerate(itertools.chain([first], lines), start=1):
             # A banner "*** ..." ends an ad in the files; an empty line does in -long output.
             if line.startswith("***") or not line.strip():
                 if ad:
                     yield number, ad
-                    seen, ad = True, {}
+                ad = {}
+            elif match := _LINE.match(line):
+                ad[match[1]] = _value(match[2])
+                any_attribute = True
             else:
-                seen |= _take(path, number, line, ad, builder)
+                builder.bad_lines.append(
+                    BadLine(str(path), number, "not of the form Attribute = value"))
         if ad:
             yield number, ad
-        elif not seen and number > 1:
+        elif not any_attribute and builder.bad_lines:
             raise NotAJobTable(path, "an HTCondor history", "no line reads Attribute = value")
-
-
-def _take(path: Path | str, number: int, line: str, ad: Ad, builder: TableBuilder) -> bool:
-    if line.startswith("***") or not line.strip():
-        return False
-    match = _LINE.match(line)
-    if not match:
-        builder.bad_lines.append(BadLine(str(path), number, "not of the form Attribute = value"))
-        return False
-    ad[match[1]] = _value(match[2])
-    return True
 
 
 def _json_ads(path: Path | str, text: str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:

@@ -1,0 +1,31 @@
+"""History files that a real HTCondor wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from condor_advice.gather.workloads import JobState, read_condor_history
+from condor_advice.lab.pool import JobStatus
+
+pytestmark = pytest.mark.pool
+
+
+def test_a_real_history_says_how_jobs_ended(pool: Any, tmp_path: Path) -> None:
+    clusters = [pool.submit(f"executable = /bin/sh\ntransfer_executable = false\n"
+                            f"arguments = \"-c 'exit {code}'\"\nrequest_memory = 64\n"
+                            f"log = {tmp_path}/job.log\nqueue") for code in (0, 3)]
+    for cluster in clusters:
+        pool.wait_for(cluster, JobStatus.COMPLETED)
+    table = read_condor_history(*(pool.directory / "spool").glob("history*"))
+    state = dict(zip(table.job.tolist(), table.state.tolist(), strict=True))
+    assert state[f"{clusters[0]}.0"] == JobState.SUCCEEDED
+    assert state[f"{clusters[1]}.0"] == JobState.FAILED
+    assert not table.bad_lines
+    mine = np.isin(table.job, [f"{cluster}.0" for cluster in clusters])
+    assert np.all(table["submit_time"][mine] <= table["start_time"][mine])
+    assert np.all(table["start_time"][mine] <= table["end_time"][mine])
+    assert np.all(table["requested_memory_mb"][mine] == 64.0)
