@@ -15,7 +15,7 @@ Int64s = npt.NDArray[np.int64]
 
 # Events of one log may be out of order by a little: each daemon stamps its own. Within
 # the repeated hour a step back of more than this is the clock change, not disorder.
-DISORDER_SECONDS = 900
+DISORDER_SECONDS = 60
 
 
 def find_zone(name: str | None = None) -> tzinfo:

@@ -36,6 +36,7 @@ EXCERPT_BYTES = 60
 # Dates without a year that step back by more than this have passed New Year.
 DISORDER_DAYS = 2
 
+_LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 _PROC_SUBPROC = re.compile(rb"(-?\d{1,10})\.-?\d{1,10}\)")
@@ -166,14 +167,16 @@ def first_year(fd: int, size: int, modified: datetime) -> int:
     """Return the year of the first date in a file whose dates have none.
 
     The last event is the youngest and cannot lie after the file's modification; each
-    fall of the dates before it is a New Year. Looking at a date every 64 KB finds them.
+    fall of the dates before it is a New Year. A large file is only sampled: 64 KB of it
+    do not span a year.
     """
     dates: list[tuple[int, int]] = []
     step = 1 << 16
     for offset in range(0, max(size, 1), step):
         found = _YEARLESS_HEADER.findall(os.pread(fd, step, offset))
-        # Within a piece the dates nearly always agree; its ends tell of a turn inside.
-        dates += [(int(month), int(day)) for month, day in (*found[:1], *found[-1:])]
+        if size > _LARGE_BYTES:
+            found = [*found[:1], *found[-1:]]
+        dates += [(int(month), int(day)) for month, day in found]
     if not dates:
         return modified.year
     # A day's grace: the writer's zone may be ahead of ours.

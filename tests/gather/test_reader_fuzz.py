@@ -1,0 +1,92 @@
+"""Whatever the bytes are, and wherever a block ends, the reader says the same and never fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from condor_advice.gather.clock import Clock, find_zone
+from condor_advice.gather.fields import read_fields
+from condor_advice.gather.reader import EventColumns, ReaderState, read_block
+
+LOGS = sorted(Path(__file__).parents[1].joinpath("logs").glob("*.log"))
+TEXTS = [path.read_bytes()[:6000] for path in LOGS]
+CLOCK = Clock(find_zone("America/Chicago"))
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def in_blocks(log: bytes, cuts: list[int]) -> list[EventColumns]:
+    """Read a log as it grows to each of the cuts, and at last to its end."""
+    state, offset, found = ReaderState(year=2026), 0, []
+    for end in [*sorted(cut % (len(log) + 1) for cut in cuts), len(log)]:
+        final = end == len(log)
+        columns, consumed = read_block(
+            log[offset:end], state, base=offset, clock=CLOCK, final=final
+        )
+        assert columns.data == log[offset : offset + consumed]
+        state = ReaderState.from_json(state.to_json())
+        offset += consumed
+        found.append(columns)
+        if final:
+            break
+    assert offset == len(log)
+    return found
+
+
+def told(blocks: list[EventColumns]) -> list[tuple[int, int, int, int, int, bytes]]:
+    return [
+        (
+            int(c.type[row]), int(c.cluster[row]), int(c.proc[row]), int(c.time_us[row]),
+            c.base + int(c.start[row]), c.data[int(c.start[row]) : int(c.end[row])],
+        )
+        for c in blocks
+        for row in range(len(c))
+    ]  # fmt: skip
+
+
+@SETTINGS
+@given(log=st.sampled_from(TEXTS), cuts=st.lists(st.integers(0, 10_000), max_size=8))
+def test_events_do_not_depend_on_where_blocks_end(log, cuts):
+    whole = told(in_blocks(log, []))
+    assert told(in_blocks(log, cuts)) == whole
+    assert whole
+
+
+DAMAGE = [
+    *(b"\n", b"...\n", b"\n...\n", b"\r\n", b"\0", b"\xff", b"{\n", b"}\n", b"<c>\n", b"\t"),
+    *(b"012 (1.0.0) ", b"999999999999999999999", b"02/30 25:61:61", b"    "),
+]
+mutations = st.lists(
+    st.tuples(
+        st.integers(0, 6000),
+        st.integers(0, 40),
+        st.one_of(st.binary(max_size=12), st.sampled_from(DAMAGE)),
+    ),
+    max_size=6,
+)
+
+
+@SETTINGS
+@given(
+    log=st.sampled_from(TEXTS), changes=mutations, cuts=st.lists(st.integers(0, 9000), max_size=4)
+)
+def test_damaged_logs_are_read_to_their_end_with_every_byte_accounted_for(log, changes, cuts):
+    for at, length, instead in changes:
+        log = log[:at] + instead + log[at + length :]
+    for columns in in_blocks(log, cuts):
+        assert np.all(columns.end >= columns.start)
+        assert np.all(columns.end <= len(columns.data))
+        for row in range(len(columns)):
+            columns.event(row)
+        read_fields(columns)
+
+
+@SETTINGS
+@given(st.binary(max_size=3000))
+def test_any_bytes_at_all_are_read(data):
+    for columns in in_blocks(data, [len(data) // 2]):
+        list(columns.events())
+        read_fields(columns)
