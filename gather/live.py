@@ -7,7 +7,9 @@ of the project works without a pool.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,8 +133,8 @@ class AccessPoint:
             found = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
             ads = [plain(ad) for ad in found]
         except (htcondor2.HTCondorException, RuntimeError) as error:
-            if "not" in str(error) and "HISTORY" in str(error).upper():
-                return []  # JOB_EPOCH_HISTORY is switched off there
+            if "JOB_EPOCH_HISTORY undefined" in str(error):
+                return []
             raise _unreachable(error, self.name, None) from error
         return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
 
@@ -151,13 +153,23 @@ class AccessPoint:
 
 
 def local_access_point() -> str:
-    """Name this machine's access point as its schedd does."""
+    """Name this machine's access point as its schedd does, running or not.
+
+    The schedd leaves its ad in a file. Its name depends on who runs it, so it cannot
+    always be told from the configuration.
+    """
     htcondor2 = _htcondor2()
-    host = htcondor2.param.get("FULL_HOSTNAME") or os.uname().nodename
-    name = htcondor2.param.get("SCHEDD_NAME")
+    with contextlib.suppress(OSError):
+        path = str(htcondor2.param.get("SCHEDD_DAEMON_AD_FILE") or os.devnull)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = re.search(r'^Name = "(.+)"$', file.read(), re.MULTILINE)
+        if found:
+            return found[1]
+    host = str(htcondor2.param.get("FULL_HOSTNAME") or os.uname().nodename)
+    name = str(htcondor2.param.get("SCHEDD_NAME") or "")
     if not name:
-        return str(host)
-    return str(name) if "@" in str(name) else f"{name}@{host}"
+        return host
+    return name if "@" in name else f"{name}@{host}"
 
 
 def guess_access_point() -> str:
@@ -225,7 +237,7 @@ def _checked(constraint: str) -> str:
 
     try:
         classad2.ExprTree(constraint)
-    except (ValueError, RuntimeError) as error:
+    except (classad2.ClassAdException, ValueError, RuntimeError) as error:
         raise UsageError(f"{constraint!r} is not a ClassAd expression ({error})") from error
     return constraint
 

@@ -261,8 +261,8 @@ def _locate_unbegun(position: Position, chain: Sequence[LogFile], unread: list[L
         reason = "the file that had been opened to be read next is gone"
         return Place(None, 0, newer, (_loss_before(position, first, reason),))
     # A file that came and went between two looks leaves no trace; with rotations there
-    # are traces, and they must be complete.
-    if first.rank == 0 or _neighbour(position, chain, first):
+    # are traces, and they must be complete, unless nothing was ever read before.
+    if first.rank == 0 or not position.done or _neighbour(position, chain, first):
         return Place(None, 0, newer, ())
     reason = (
         "the log was rotated or replaced more often than the rotations that are left show; "

@@ -147,7 +147,8 @@ class LogTail:
             if place.current is None:
                 if not place.unread:
                     return _Step(0, more=False, wait=None)
-                self._enter(place.unread, chain, None, place.losses)
+                lost = self._position.mark if self._position and place.losses else None
+                self._enter(place.unread, chain, None, place.losses, lost)
                 return _Step(0, more=True, wait=None)
             self._adopt(place, chain)
             start = self._position
@@ -172,7 +173,7 @@ class LogTail:
         losses = []
         for waiting in (one.file for one in self._held[1:]):
             mark = waiting.fingerprint()
-            if mark.length and not any(
+            if mark.telling and not any(
                 opened.file.bears(mark) and opened.file.size >= waiting.size for opened in chain
             ):
                 reason = f"{waiting.name} was truncated before it was read"

@@ -6,9 +6,10 @@ tear an event. Header, naming and in-place rewriting are HTCondor's own, as seen
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +24,37 @@ def held_event(serial: int, padding: int = 0) -> bytes:
         f"\tThe job's own policy held it{' again and' * padding} again\n"
         f"\tCode 3 Subcode {serial % 7}\n...\n"
     ).encode()
+
+
+def job_events() -> Iterator[bytes]:
+    """Write the lives of jobs for ever, in the proportions of a busy access point.
+
+    Each job is a cluster of its own: submitted, running, its size updated, and then
+    terminated; every tenth is held and released first.
+    """
+    host = b"<10.1.2.3:9618?addrs=10.1.2.3-9618&alias=ep.example.org&noUDP&sock=startd_7_2>"
+    usage = b"".join(
+        b"\t   %-20s : %8s  %8s %9s\n" % row
+        for row in (
+            (b"Cpus", b"0.97", b"1", b"1"),
+            (b"Disk (KB)", b"113", b"2048", b"4096"),
+            (b"Memory (MB)", b"84", b"128", b"128"),
+        )
+    )
+    for serial in itertools.count(1):
+        when = _START + timedelta(seconds=serial // 12)
+        stamp = when.strftime("%Y-%m-%d %H:%M:%S").encode()
+        bodies = [
+            (0, b"Job submitted from host: " + host + b"\n"),
+            (1, b"Job executing on host: " + host + b"\n\tSlotName: slot1_3@ep.example.org\n"),
+            (6, b"Image size of job updated: 90112\n\t84  -  MemoryUsage of job (MB)\n"),
+            (5, b"Job terminated.\n\t(1) Normal termination (return value 0)\n" + usage),
+        ]
+        if serial % 10 == 0:
+            held = b"Job was held.\n\tmemory usage exceeded request_memory\n\tCode 34 Subcode 102\n"
+            bodies[2:2] = [(12, held), (13, b"Job was released.\n\tvia condor_release\n")]
+        for kind, body in bodies:
+            yield b"%03d (%03d.000.000) %s %s...\n" % (kind, serial, stamp, body)
 
 
 class RotatingLog:

@@ -129,13 +129,16 @@ class World:
             return  # nobody rotates an empty log
         late &= not self.torn  # else the late event would be glued to the torn one
         self._abandon()
-        if self.straggler is not None:
-            os.close(self.straggler)
-            self.straggler = None
+        self._end_straggler()
         old = self.log.rotate(keep_old_fd=late)
         if late:
             self.straggler = old
         self._shift_chain()
+
+    def _end_straggler(self) -> None:
+        if self.straggler is not None:
+            os.close(self.straggler)
+            self.straggler = None
 
     def _shift_chain(self) -> None:
         self.content += 1
@@ -149,14 +152,14 @@ class World:
             return
         self.serial += 1
         os.write(self.straggler, held_event(self.serial))
-        os.close(self.straggler)
-        self.straggler = None
+        self._end_straggler()
         self.written[self.serial] = self.chain[1]
 
     def copy_and_truncate(self) -> None:
         if self.log.max_rotations == 0 or self.log.size == 0:
             return
         self._abandon()
+        self._end_straggler()
         self.log.copy_and_truncate()
         self._shift_chain()
 
@@ -182,9 +185,7 @@ class World:
         for held in self.tail._held:
             if os.fstat(held.fd).st_nlink == 0:
                 os.utime(held.fd, (LONG_AGO, LONG_AGO))
-        if self.straggler is not None:
-            os.close(self.straggler)
-            self.straggler = None
+        self._end_straggler()
 
     # What the reader does.
 
