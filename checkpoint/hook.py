@@ -94,6 +94,7 @@ class Checkpoint:
     period          "auto", or seconds between saves, or None for no periodic saves
     policy          "ours", "young", "daly", "predictor", "either", or a Policy
     mtbf            seconds between failures, if you know better than the default
+    cost            seconds that a save takes, as a guess until the first one is measured
     exit_after      exit with this code after each save, for HTCondor to take the checkpoint
                     away and restart the job in place; "auto": what the job ad says
     signals         signals upon which to save and then end
@@ -112,6 +113,7 @@ class Checkpoint:
         period: Union[str, float, None] = "auto",
         policy: Union[str, Policy] = "ours",
         mtbf: Optional[float] = None,
+        cost: float = FIRST_COST,
         exit_after: Union[int, str, None] = None,
         signals: Sequence[int] = (signal.SIGTERM,),
         interval: float = 5.0,
@@ -126,6 +128,7 @@ class Checkpoint:
         self._signals = tuple(signals)
         self._interval = interval
         self._threaded = threaded
+        self._first_cost = cost
         self._save_timeout = save_timeout
         self._said: Set[str] = set()
         self.job = sampler.job if sampler else Job()
@@ -302,6 +305,9 @@ class Checkpoint:
             self.journal.saves += 1
             self.journal.point += max(0.0, now - seconds - self._last_save)
             self._last_save = now
+            # Whatever is said of the risk, no more than half the time goes into saves, and
+            # there is nothing new to know before the next sample.
+            self._not_before = now + max(seconds, self._interval)
             self._asked = ""
             leaving = self._exit_after is not None or self._stop_signal
             self.journal.note(0.0, self._alarmed(), "checkpoint" if leaving else "")
@@ -324,10 +330,11 @@ class Checkpoint:
     # ---- deciding
 
     def _situation(self, now: float) -> Situation:
-        cost = FIRST_COST if self.journal.cost is None else self.journal.cost
+        cost = self._first_cost if self.journal.cost is None else self.journal.cost
         if self._exit_after is not None:
             # The checkpoint is carried away and the job started anew after each save.
-            cost += FIRST_COST if self.journal.restart is None else self.journal.restart
+            restart = self.journal.restart
+            cost += self._first_cost if restart is None else restart
         unsaved = now - self._last_save
         # Twice the mean covers a save that is slower because the node is in trouble.
         return Situation(

@@ -1,0 +1,170 @@
+"""Any program, wrapped: signals, streams and status pass through, and saves are made."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WRAPPER = [sys.executable, "-m", "condor_checkpoint"]
+
+
+def run(*words, timeout=30, **settings):
+    return subprocess.run(
+        [*WRAPPER, *words], capture_output=True, text=True, timeout=timeout, check=False, **settings
+    )
+
+
+def shell(script, *options, **settings):
+    return run("run", *options, "--interval", "0.2", "--", "sh", "-c", script, **settings)
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 85, 255])
+def test_the_exit_status_passes_through(status):
+    assert shell(f"exit {status}", "--signal", "USR1").returncode == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_death_by_a_signal_passes_through(number):
+    assert shell(f"kill -{int(number)} $$", "--signal", "USR1").returncode == -number
+
+
+def test_streams_pass_through_byte_for_byte():
+    data = bytes(range(256)) * 1000
+    done = subprocess.run(
+        [*WRAPPER, "run", "--signal", "USR1", "--", "sh", "-c", "cat; echo error >&2"],
+        input=data,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout == data
+    assert done.stderr == b"error\n"
+
+
+def test_a_program_that_is_not_there_is_named_as_a_shell_would():
+    done = run("run", "--signal", "USR1", "--", "/nonexistent")
+    assert done.returncode == 127
+    assert "/nonexistent: No such file or directory" in done.stderr
+
+
+def test_wrong_usage_is_status_2():
+    assert run("run", "--signal", "USR1").returncode == 2
+    assert run("run", "--", "true").returncode == 2
+    assert run("run", "--signal", "NOPE", "--", "true").returncode == 2
+
+
+def test_the_save_signal_arrives_by_the_period():
+    script = "trap 'echo saved' USR1; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; done"
+    done = shell(script, "--signal", "USR1", "--period", "1")
+    assert 1 <= done.stdout.count("saved") <= 4
+
+
+def test_the_save_command_runs_with_the_reason_and_the_process(tmp_path):
+    done = shell(
+        "sleep 2.5",
+        "--command",
+        f'echo "$CONDOR_CHECKPOINT_REASON $CONDOR_CHECKPOINT_PID" >> {tmp_path}/saves',
+        "--period",
+        "1",
+    )
+    assert done.returncode == 0
+    reason, pid = (tmp_path / "saves").read_text().splitlines()[0].split()
+    assert reason == "period"
+    assert pid.isdigit()
+
+
+def test_a_command_that_fails_is_one_line_and_the_program_goes_on():
+    done = shell("sleep 2.5; echo end", "--command", "exit 3", "--period", "1")
+    assert done.stdout == "end\n"
+    assert done.returncode == 0
+    assert "the save (period) failed: SaveFailed: exit 3: exit status 3" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_that_hangs_is_ended_with_all_its_processes(tmp_path):
+    begun = time.monotonic()
+    done = shell(
+        "sleep 2.5; echo end",
+        "--command",
+        f"sleep 1000 & echo $! > {tmp_path}/pid; wait",
+        "--period",
+        "1",
+        "--save-timeout",
+        "0.5",
+    )
+    assert done.stdout == "end\n"
+    assert time.monotonic() - begun < 15
+    assert "not done after 0.5 s" in done.stderr
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    # Gone, or a zombie where nobody collects orphans.
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_sigterm_saves_first_and_is_then_passed_on(tmp_path):
+    script = (
+        "trap 'echo saved; touch state' USR1; trap 'echo ended; exit 3' TERM; "
+        "echo ready; while :; do sleep 0.1; done"
+    )
+    with subprocess.Popen(
+        [*WRAPPER, "run", "--signal", "USR1", "--wait-for", "state", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "saved\nended\n"
+    assert process.returncode == 3
+
+
+def test_other_signals_are_passed_on():
+    script = "trap 'echo got; exit 4' HUP; echo ready; while :; do sleep 0.1; done"
+    with subprocess.Popen(
+        [*WRAPPER, "run", "--signal", "USR1", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.read() == "got\n"
+    assert process.returncode == 4
+
+
+def test_exit_after_ends_the_program_with_the_code():
+    done = shell("exec sleep 60", "--command", "true", "--period", "1", "--exit-after", "85")
+    assert done.returncode == 85
+
+
+def test_the_program_has_no_signal_blocked():
+    done = shell("grep SigBlk /proc/self/status", "--signal", "USR1")
+    assert int(done.stdout.split()[1], 16) == 0
+
+
+def test_a_recording_is_samples_and_an_end(tmp_path):
+    out = tmp_path / "usage.jsonl"
+    done = run(
+        "record", "--interval", "0.1", "--out", str(out), "--", "sh", "-c", "sleep 1; exit 5"
+    )
+    assert done.returncode == 5
+    *samples, end = map(json.loads, out.read_text().splitlines())
+    assert len(samples) >= 5
+    assert all(sample["memory"] > 0 for sample in samples)
+    assert end["exit"] == 5
+
+
+def test_a_recording_that_cannot_be_written_does_not_stop_the_program():
+    done = run("record", "--out", "/nonexistent/x", "--", "echo", "hello")
+    assert done.stdout == "hello\n"
+    assert done.returncode == 0
+    assert "the program runs on without saves" in done.stderr
+
+
+def test_one_sample_can_be_looked_at():
+    done = run("sample")
+    assert json.loads(done.stdout)["memory"] > 0
