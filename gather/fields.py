@@ -93,17 +93,19 @@ _SIZES = {
     "ResidentSetSize": b"Resident",
     "ProportionalSetSize": b"Proporti",
 }
-# The first line of the body is a reason in these, under this name.
-_REASONS = {
-    7: "Message",
-    9: "Reason",
-    12: "HoldReason",
-    13: "Reason",
-    21: "ErrorMsg",
-    22: "DisconnectReason",
-    24: "Reason",
-}
 _PROPERTIES = {name: b"\t" + name.encode() + b" =" for name in ("Cpus", "Disk", "GPUs", "Memory")}
+
+
+def _kinds(*kinds: int) -> Bools:
+    """Return a table that tells for every event number whether it is one of these."""
+    table = np.zeros(1000, np.bool_)
+    table[list(kinds)] = True
+    return table
+
+
+_HAS_REASON = _kinds(7, 9, 12, 13, 21, 22, 24)  # as the first line of its body
+_HAS_CODES = _kinds(12, 21)
+_HAS_TERMINATION = _kinds(4, 5, 15, 16)
 
 
 def _begins(loaded: Words, text: bytes) -> Bools:
@@ -134,7 +136,7 @@ class _FieldReader:
         self.end = starts[line + 1] - 1
         self.load = self.words[self.start]
         self.line_kind = self.kind[self.row]
-        self.first = line == np.repeat(opening + 1, counts)
+        self.before, self.counts = before, counts
         header = np.flatnonzero(text)
         self.header_row = header
         self.header_kind = self.kind[header]
@@ -154,7 +156,7 @@ class _FieldReader:
         self._resources(tabbed[second == _BLANK])
         self._terminations(tabbed[second == 40])
         self._codes(tabbed[second == 67])
-        self._named(tabbed)
+        self._named(tabbed[second >= 65])
         self._reasons()
         attributes = np.flatnonzero(self.line_kind == 28)
         if len(attributes):
@@ -304,8 +306,7 @@ class _FieldReader:
 
     def _terminations(self, lines: Int64s) -> None:
         """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
-        ended = np.isin(self.line_kind[lines], (4, 5, 15, 16))
-        lines = lines[ended]
+        lines = lines[_HAS_TERMINATION[self.line_kind[lines]]]
         at, row = self.start[lines], self.row[lines]
         word_at = self.words[at + 1]
         normal = word_at == word(b"(1) Norm")
@@ -319,14 +320,14 @@ class _FieldReader:
         # A requeued job's reason is the line behind its termination.
         reason = lines[either & (self.line_kind[lines] == 4)] + 1
         reason = reason[reason < len(self.row)]
-        reason = reason[(self.line_kind[reason] == 4) & ~self.first[reason]]
+        reason = reason[(self.line_kind[reason] == 4) & (self.row[reason] == self.row[reason - 1])]
         self._text("Reason", self.row[reason], self.start[reason], self.end[reason])
 
     def _codes(self, lines: Int64s) -> None:
         """Read `\\tCode 21 Subcode 102`."""
         these = _begins(self.load[lines], b"\tCode ")
-        held = np.isin(self.line_kind[lines], (12, 21))
-        self.code_lines = lines[these & held]
+        lines = lines[these]
+        self.code_lines = lines[_HAS_CODES[self.line_kind[lines]]]
         row, at = self.row[self.code_lines], self.start[self.code_lines] + 6
         self._code_pair("HoldReason", row, at)
 
@@ -338,29 +339,28 @@ class _FieldReader:
 
     def _named(self, lines: Int64s) -> None:
         """Read the lines that say what they are."""
-        load, row = self.load[lines], self.row[lines]
-        start, end, kind = self.start[lines], self.end[lines], self.line_kind[lines]
-        slot = load == word(b"\tSlotNam")
-        self._text("SlotName", row[slot], start[slot] + 11, end[slot])
-        reason = (load == word(b"\tReason:")) & (kind == 4)
-        self._text("Reason", row[reason], start[reason] + 9, end[reason])
-        host = np.flatnonzero((load == word(b"\tTransfe")) & (kind == 40))
-        skip = 23 + 2 * (self.bytes[start[host] + 14] == 102)  # f for "from host"
-        self._text("Host", row[host], start[host] + skip, end[host])
-        queue = load == word(b"\tSeconds")
-        self._number("QueueingDelay", row[queue], start[queue] + 25)
-        suspended = (load == word(b"\tNumber ")) & (kind == 10)
-        self._number("NumberOfPIDs", row[suspended], start[suspended] + 42)
+        load, kind = self.load[lines], self.line_kind[lines]
+        slot = lines[load == word(b"\tSlotNam")]
+        self._text("SlotName", self.row[slot], self.start[slot] + 11, self.end[slot])
+        reason = lines[(load == word(b"\tReason:")) & (kind == 4)]
+        self._text("Reason", self.row[reason], self.start[reason] + 9, self.end[reason])
+        host = lines[(load == word(b"\tTransfe")) & (kind == 40)]
+        skip = 23 + 2 * (self.bytes[self.start[host] + 14] == 102)  # f for "from host"
+        self._text("Host", self.row[host], self.start[host] + skip, self.end[host])
+        queue = lines[load == word(b"\tSeconds")]
+        self._number("QueueingDelay", self.row[queue], self.start[queue] + 25)
+        suspended = lines[(load == word(b"\tNumber ")) & (kind == 10)]
+        self._number("NumberOfPIDs", self.row[suspended], self.start[suspended] + 42)
         running = np.flatnonzero(kind == 1)
         for name, text in _PROPERTIES.items():
-            these = running[_begins(load[running], text[:8])]
-            self._number(name, row[these], start[these] + len(text) + 1)
+            these = lines[running[_begins(load[running], text[:8])]]
+            self._number(name, self.row[these], self.start[these] + len(text) + 1)
 
     def _reasons(self) -> None:
         """Read reasons: the first line of a body, and what follows up to its codes."""
         codes = np.zeros(len(self.columns) + 1, np.int64)
         codes[self.row[self.code_lines]] = self.start[self.code_lines]
-        lines = np.flatnonzero(self.first & np.isin(self.line_kind, tuple(_REASONS)))
+        lines = self._first_lines(_HAS_REASON[self.kind])
         row, kind = self.row[lines], self.line_kind[lines]
         start, end = self.start[lines], self.end[lines]
         coded = codes[row]
@@ -378,8 +378,13 @@ class _FieldReader:
         self._text("Reason", row[these], start[these], end[these])
         these = kept & (kind == 22)
         self._text("DisconnectReason", row[these], start[these], end[these])
-        notes = np.flatnonzero(self.first & (self.line_kind == 0))
+        notes = self._first_lines(self.kind == 0)
         self._text("LogNotes", self.row[notes], self.start[notes], self.end[notes])
+
+    def _first_lines(self, wanted: Bools) -> Int64s:
+        """Return the first body lines of the wanted events that have a body."""
+        first: Int64s = self.before[wanted & (self.counts > 0)]
+        return first
 
     def _attributes(self, lines: Int64s) -> None:
         """Read the `Name = value` lines of 028 events, by name."""

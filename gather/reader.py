@@ -358,6 +358,9 @@ class _Block:
         missing; past the last line where neither has come yet.
         """
         never = len(self.starts)
+        n = len(lines)
+        if n and len(closers) == n and (closers > lines).all() and (closers[:-1] < lines[1:]).all():
+            return closers  # the rule: they alternate
         index = np.searchsorted(closers, lines)
         closing = np.append(closers, never)[index]
         ends: Int64s = np.minimum(closing, np.append(lines[1:], never))
@@ -462,6 +465,9 @@ class _Block:
         """Note events without their closing line, closing lines and lines of no event."""
         starts = self.starts
         last = int(np.searchsorted(starts, consumed))  # lines that begin before it
+        alternate = len(dots) == len(ends) and np.array_equal(ends, dots)
+        if alternate and int((ends - headers.line).sum()) + len(ends) >= last:
+            return  # every line belongs to an event, and every event is closed
         text = headers.form == TEXT
         index = np.searchsorted(dots, ends)
         closed = np.append(dots, -1)[np.minimum(index, len(dots))] == ends

@@ -1,0 +1,217 @@
+"""Events read per second, side by side with HTCondor's own reader on the same file.
+
+    python bench/reader.py [--events N] [--memory]
+
+The log is made of real events (tests/logs) with other job ids and later times. Every reader
+gets the same file on one core; CPU time counts, rounds alternate, and the best round of each
+is compared, so that a busy machine disturbs the ratio little. One JSON line per benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from condor_advice.gather.clock import Clock, find_zone
+from condor_advice.gather.collect import Collector
+from condor_advice.gather.fields import read_fields
+from condor_advice.gather.reader import ReaderState, read_block
+from condor_advice.gather.store import Store
+
+LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
+BLOCK_BYTES = 2 << 20
+LIVE_JOBS = 2000
+# How often each real log is the model of a job: most jobs just run.
+SHARES = {
+    "completed": 60, "exit_nonzero": 6, "killed_by_signal": 1, "evicted": 4,
+    "missing_input": 2, "missing_output": 2, "memory_exceeded": 2, "on_exit_hold": 2,
+    "released_and_succeeded": 3, "released_and_held_again": 1, "removed_while_running": 2,
+}  # fmt: skip
+HEADER = re.compile(rb"^(\d{3}) \(\d+\.\d+\.\d+\) \S+ \S+", re.MULTILINE)
+
+
+def lives() -> list[tuple[int, list[bytes]]]:
+    """Return how often each kind of job comes, and its events, as templates."""
+    found = []
+    for name, share in SHARES.items():
+        log = (LOGS / f"{name}.log").read_bytes()
+        job = log[4 : log.index(b")") + 1]
+        events = [event + b"\n...\n" for event in log.split(b"\n...\n") if job in event[:40]]
+        # Long jobs report their size again and again; recorded ones are short.
+        sizes = [event for event in events if event.startswith(b"006")]
+        at = max((n for n, event in enumerate(events) if event.startswith(b"001")), default=0)
+        events[at + 1 : at + 1] = sizes[:1] * 2
+        templates = [HEADER.sub(rb"\1 (%d.%03d.000) %b", e.replace(b"%", b"%%")) for e in events]
+        found.append((share, templates))
+    return found
+
+
+def write_log(path: Path, events: int, seed: int = 1) -> None:
+    """Write a log in which thousands of jobs are under way at any time."""
+    rng = random.Random(seed)
+    kinds = lives()
+    weights = [share for share, _ in kinds]
+    moment, count = datetime(2026, 1, 5, 8), 0
+    stamp = moment.strftime("%Y-%m-%d %H:%M:%S").encode()
+    numbers = itertools.count()
+    live: list[tuple[int, list[bytes], int]] = []
+    for _ in range(LIVE_JOBS):  # a log begins in the midst of things, not with submits
+        templates = rng.choices(kinds, weights)[0][1]
+        live.append((next(numbers), templates, rng.randrange(len(templates))))
+    with path.open("wb", buffering=1 << 20) as file:
+        while count < events:
+            while len(live) < LIVE_JOBS:
+                live.append((next(numbers), rng.choices(kinds, weights)[0][1], 0))
+            place = rng.randrange(len(live))
+            job, templates, step = live[place]
+            if rng.random() < 0.15:
+                moment += timedelta(seconds=1)
+                stamp = moment.strftime("%Y-%m-%d %H:%M:%S").encode()
+            file.write(templates[step] % (1000 + job // 25, job % 25, stamp))
+            count += 1
+            if step + 1 < len(templates):
+                live[place] = (job, templates, step + 1)
+            else:
+                live[place] = live[-1]
+                live.pop()
+
+
+def cpu_seconds(work: Callable[[], int]) -> tuple[float, int]:
+    """Run once; return the CPU time and how many events were read."""
+    before = time.process_time()
+    count = work()
+    return time.process_time() - before, count
+
+
+def by_htcondor(path: Path, limit: int) -> int:
+    """Read with htcondor2 and keep every field in columns, as it is fastest in Python."""
+    import htcondor2
+
+    columns: dict[str, list[object]] = {}
+    count = 0
+    for event in htcondor2.JobEventLog(str(path)).events(stop_after=0):
+        count += 1
+        for name, value in event.items():
+            columns.setdefault(name, []).append(value)
+        if count == limit:
+            break
+    return count
+
+
+def by_columns(path: Path) -> int:
+    """Read every field into columns with our reader."""
+    clock, state, offset, count = Clock(find_zone("UTC")), ReaderState(), 0, 0
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while offset < size:
+            data = os.pread(file.fileno(), BLOCK_BYTES, offset)
+            columns, consumed = read_block(
+                data, state, base=offset, clock=clock, final=offset + len(data) >= size
+            )
+            read_fields(columns)
+            offset += consumed
+            count += len(columns)
+    return count
+
+
+def into_store(path: Path) -> int:
+    """Gather the log into a new store, as the command does."""
+    with tempfile.TemporaryDirectory() as directory, Store(Path(directory) / "s") as store:
+        collector = Collector(store, [str(path)], access_point="ap", clock=Clock(find_zone("UTC")))
+        collector.read()
+        return sum(store.counts_by_type().values())
+
+
+def compare(path: Path, rounds: int) -> None:
+    """Race the readers and print the ratios."""
+    best: dict[str, float] = {}
+    # HTCondor's reader gets about as long a turn as ours: on a busy machine both then meet a
+    # quiet moment equally often.
+    limit = 4_000
+    readers: dict[str, Callable[[], int]] = {
+        "htcondor2": lambda: by_htcondor(path, limit),
+        "columns": lambda: by_columns(path),
+        "store": lambda: into_store(path),
+    }
+    for _ in range(rounds):
+        for name, work in readers.items():
+            seconds, count = cpu_seconds(work)
+            best[name] = max(best.get(name, 0.0), count / seconds)
+    for name, target in (("columns", 40), ("store", 15)):
+        print(
+            json.dumps(
+                {
+                    "benchmark": f"reader.{name}",
+                    "events_per_second": round(best[name]),
+                    "htcondor2_events_per_second": round(best["htcondor2"]),
+                    "ratio": round(best[name] / best["htcondor2"], 1),
+                    "target_ratio": target,
+                    "log_bytes": path.stat().st_size,
+                    "date": time.strftime("%Y-%m-%d"),
+                }
+            ),
+            flush=True,
+        )
+
+
+def memory(path: Path, copies: int) -> None:
+    """Print the peak memory of gathering a log, and of one many times as long."""
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
+        "from reader import into_store\ninto_store(Path(sys.argv[1]))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    peaks = {}
+    with tempfile.TemporaryDirectory() as directory:
+        long = Path(directory) / "long.log"
+        with long.open("wb") as file:
+            for _ in range(copies):
+                file.write(path.read_bytes())
+        for log in (path, long):
+            command = [sys.executable, "-c", program, str(log), str(Path(__file__).parent)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            peaks[log.stat().st_size >> 20] = int(done.stdout)
+    print(
+        json.dumps(
+            {
+                "benchmark": "reader.memory",
+                "peak_mb_by_log_mb": peaks,
+                "target_mb": 200,
+                "date": time.strftime("%Y-%m-%d"),
+            }
+        ),
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Make the log, then race."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--memory", type=int, default=0, metavar="COPIES")
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "events.log"
+        write_log(path, options.events)
+        compare(path, options.rounds)
+        if options.memory:
+            memory(path, options.memory)
+
+
+if __name__ == "__main__":
+    main()
