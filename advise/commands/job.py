@@ -40,7 +40,7 @@ def job(
     found = _from_logs(logs, zone) if logs else _from_store(store, wanted)
     holds = _wanted_holds(found, wanted, number)
     if not holds:
-        click.echo("No job is on hold.")
+        click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
         return
     others = [episode for sequence in found for episode in hold_episodes(sequence)]
     advices = [advise_on(episode, others) for episode in holds]

@@ -104,12 +104,14 @@ def submit(pool: Pool, work: Path, case: str) -> int:
         f"log = {work / case}.log\nshould_transfer_files = YES\nbatch_name = survey\n"
         f"request_memory = 128\n{CASES[case]}"
     )
-    return pool.submit(description, cwd=work)
+    cluster = pool.submit(description, cwd=work)
+    if "initialdir = gone" in description:  # it must exist at submit time, and not later
+        shutil.rmtree(work / "gone")
+    return cluster
 
 
 def play_owner(pool: Pool, work: Path, clusters: dict[str, int]) -> None:
     """Do what the owners of these jobs did."""
-    shutil.rmtree(work / "gone", ignore_errors=True)
     pool.wait_for(clusters["released_and_succeeded"], JobStatus.HELD)
     (work / "table.csv").write_text("1,2,3\n")
     pool.run(["condor_release", str(clusters["released_and_succeeded"])])

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from condor_advice.advise.jobids import WantedJobs, parse_job_id
+from condor_advice.gather.errors import UsageError
+from condor_advice.model.rules import RULES, Verdict, posterior, rule_for
+
+
+def advice(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "condor_advice", *map(str, arguments)]
+    env = {"PATH": "/usr/bin:/bin", "COLUMNS": "100", **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+
+
+def answers(*arguments: str | Path) -> list[dict]:
+    done = advice(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "verdict", "rule"),
+    [
+        ("missing_input.log", [13, 2], "FIX", "input file missing"),
+        ("missing_output.log", [12, 2], "FIX", "output file missing"),
+        ("bad_interpreter.log", [6, 2], "FIX", "bad first line"),
+        ("exec_format.log", [6, 8], "FIX", "not a program"),
+        ("no_initialdir.log", [14, 2], "FIX", "working directory gone"),
+        ("memory_exceeded.log", [21, 102], "FIX", "over memory"),
+        ("disk_exceeded.log", [21, 104], "FIX", "over disk"),
+        ("duration_exceeded.log", [47, 0], "FIX", "over its allowed run time"),
+        ("periodic_hold.log", [3, 0], "ASK", "its own policy"),
+        ("held_by_owner.log", [1, 0], "ASK", "held by its owner"),
+    ],
+)
+def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code, verdict, rule):
+    answer = answers("--log", event_log(name))[0]
+    assert [answer["hold"]["code"], answer["hold"]["subcode"]] == code
+    assert (answer["verdict"], answer["hold"]["template"]) == (verdict, rule)
+    assert answer["source"] == "rules"
+    assert 0 <= answer["confidence_interval"][0] <= answer["p_success"] <= 1
+
+
+def test_one_json_object_per_job_has_what_scripts_rely_on(event_log):
+    found = answers("--log", event_log("missing_input.log"))
+    assert len(found) == 4
+    for answer in found:
+        assert {
+            "job", "verdict", "p_success", "confidence_interval", "source", "model", "hold",
+            "evidence", "remedy", "cost",
+        } <= set(answer)  # fmt: skip
+        assert {"code", "subcode", "reason", "template", "at", "number"} <= set(answer["hold"])
+        assert answer["remedy"]["commands"] == [f"condor_release {answer['job']}"]
+
+
+def test_memory_is_sized_from_what_was_measured(event_log):
+    [first, *_] = answers("--log", event_log("memory_exceeded.log"))
+    qedit, release = first["remedy"]["commands"]
+    measured = float(first["remedy"]["text"].split("stopped: ")[1].split()[0])
+    assert qedit.startswith(f"condor_qedit {first['job']} RequestMemory ")
+    assert int(qedit.split()[-1]) > measured
+    assert release == f"condor_release {first['job']}"
+
+
+def test_a_chosen_hold_is_judged_by_what_was_known_then(event_log):
+    log = event_log("released_and_held_again.log")
+    [first], [last] = (answers("--log", log, "--hold", str(n)) for n in (1, 2))
+    assert (first["hold"]["number"], first["evidence"]["like_cases"]) == (1, 0)
+    assert (last["hold"]["number"], last["evidence"]["like_cases"]) == (2, 1)
+    assert last["evidence"]["releases_that_came_back"] == 1
+    assert last["p_success"] < first["p_success"]
+
+
+def test_the_text_groups_jobs_and_ends_with_totals(event_log):
+    done = advice("--log", event_log("missing_input.log"), "--log", event_log("held_by_owner.log"))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout  # a pipe gets no colours
+    assert done.stdout.startswith("FIX      4 jobs, ")
+    assert done.stdout.rstrip().endswith("5 held jobs: 4 FIX, 1 ASK; by the rules, no model yet.")
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--log", "nowhere.log"], 1, "nowhere.log: cannot be read"),
+        (["--log", "{missing_input}", "999"], 3, "job 999: not in what was read"),
+        (["--log", "{completed}", "{cluster}.0"], 3, "is not on hold"),
+        (["--log", "{missing_input}", "12x"], 2, "'12x' is no job id"),
+        (["--log", "{missing_input}", "--zone", "Nowhere/Land"], 2, "Nowhere/Land"),
+        (["--store", "nowhere.sqlite"], 4, "there is no store yet"),
+        (["--nonsense"], 2, "No such option"),
+    ],
+)
+def test_errors_say_what_to_do_and_have_their_status(event_log, arguments, status, message):
+    logs = {n: str(event_log(f"{n}.log")) for n in ("missing_input", "completed")}
+    cluster = int(event_log("completed.log").read_text()[5:8])
+    done = advice(*(a.format(cluster=cluster, **logs) for a in arguments))
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_held_job_is_good_news(event_log):
+    done = advice("--log", event_log("completed.log"))
+    assert (done.returncode, done.stdout) == (0, "No job is on hold.\n")
+
+
+def test_the_demo_goes_from_a_log_through_a_store_to_advice():
+    done = advice("demo")
+    assert done.returncode == 0, done.stderr
+    assert "recorded on a real HTCondor pool" in done.stdout
+    assert "RequestMemory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1234", WantedJobs(1234)),
+        ("1234.", WantedJobs(1234)),
+        ("1234.7", WantedJobs(1234, 7, 7)),
+        ("1234.0-9", WantedJobs(1234, 0, 9)),
+        ("ap1#1234.7", WantedJobs(1234, 7, 7, "ap1")),
+        ("ap1.example.org#1234.7#1794794494", WantedJobs(1234, 7, 7, "ap1.example.org")),
+        ("1234.7,", WantedJobs(1234, 7, 7)),
+    ],
+)
+def test_job_ids_are_taken_as_people_paste_them(text, expected):
+    assert parse_job_id(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2.3", "1.9-2", "-3"])
+def test_what_is_no_job_id_is_refused(text):
+    with pytest.raises(UsageError):
+        parse_job_id(text)
+
+
+def test_every_rule_has_a_source_and_a_possible_prior():
+    for rule in RULES:
+        assert rule.source
+        assert 0 < rule.prior < 1
+        assert rule.verdict is not Verdict.RELEASE or rule.commands
+
+
+def test_a_release_that_keeps_coming_back_is_given_up():
+    reason = "curl: connection refused"
+    assert rule_for(13, 256, reason).verdict is Verdict.RELEASE
+    assert rule_for(13, 256, reason, released=3).verdict is Verdict.REMOVE
+
+
+def test_outcomes_seen_here_outweigh_the_prior():
+    chance, (low, high) = posterior(0.1, [True] * 38 + [False] * 2)
+    assert chance > 0.85
+    assert low < chance < high
+    assert posterior(0.1, [])[1][1] - posterior(0.1, [])[1][0] > high - low
