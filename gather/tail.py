@@ -44,6 +44,9 @@ MAX_EVENT_BYTES = 32 << 20
 # A shadow that looked at the log just before another one rotated it writes its event to
 # the rotated file. A rotated file is believed complete when it was quiet for so long.
 SETTLE_SECONDS = 2.0
+# A deleted file is kept open, because its writers may still have it open too; but not for
+# ever, because its disk space is free only when nobody has.
+DELETED_SECONDS = 600.0
 # Numbered rotations are looked for until so many in a row are missing.
 MISSING_ROTATIONS = 3
 
@@ -158,7 +161,9 @@ class LogTail:
             if stopping():
                 return _Step(read.events, more=False, wait=None)
             if not place.unread:
-                # It is the newest, or is rotated and its successor is yet to be made.
+                # It is the newest, or its successor is yet to be made.
+                if not place.current.linked and self._quiet_seconds() >= DELETED_SECONDS:
+                    self._let_go(place.current)
                 return _Step(read.events, more=False, wait=None)
             if self._position is not start:
                 # What is known of the file now may show the others in another light.
@@ -255,6 +260,15 @@ class LogTail:
         finished = replace(left, head=head).fingerprint(complete=True)
         self._enter(unread, chain, columns, (loss,) if loss else (), finished)
 
+    def _let_go(self, deleted: LogFile) -> None:
+        """Finish a file that has no name and no successor; whatever comes next is new."""
+        assert self._position is not None
+        done = (*self._position.done, deleted.fingerprint(complete=True))
+        nowhere = Fingerprint(device=0, inode=0, start=0, length=0, digest=digest(b""))
+        position = Position(mark=nowhere, offset=0, header=None, events=0, done=done)
+        self._commit(None, position, ())
+        self.close()
+
     # Reading.
 
     def _read_on(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Read:
@@ -340,7 +354,7 @@ class LogTail:
         self, columns: EventColumns | None, position: Position, gaps: Sequence[Gap]
     ) -> None:
         """One transaction: the events, and the cursor that covers them."""
-        cursor = cursor_of(self.log, self._access_point, position, self._reader)
+        cursor = cursor_of(self.log, self._access_point, position, self._reader, self._rotations)
         self._store.append(columns, cursor, gaps)
         self._position = position
         self.gaps += gaps
@@ -384,7 +398,12 @@ class LogTail:
         return (found.st_dev, found.st_ino) == (self._file.device, self._file.inode)
 
     def _unsettled(self) -> float | None:
-        """How long a rotated file must still be watched, None when it is complete.
+        """How long a rotated file must still be watched, None when it is complete."""
+        left = self._settle_seconds - self._quiet_seconds()
+        return left if left > 0 else None
+
+    def _quiet_seconds(self) -> float:
+        """For how long nobody has written to the file being read.
 
         Its modification time tells, unless the file server's clock differs from ours:
         then our own watching does.
@@ -393,8 +412,7 @@ class LogTail:
         now = time.monotonic()
         if self._quiet[0] != found.st_size:
             self._quiet = (found.st_size, now)
-        quiet = max(time.time() - found.st_mtime, now - self._quiet[1])
-        return None if quiet >= self._settle_seconds else self._settle_seconds - quiet
+        return max(time.time() - found.st_mtime, now - self._quiet[1])
 
     def _gaps(self, losses: Sequence[Loss]) -> tuple[Gap, ...]:
         return tuple(
@@ -413,10 +431,7 @@ class LogTail:
     def _missing(self) -> str:
         if self._position is None:
             return f"{self.log}: no such file; check the name, or wait until HTCondor writes it"
-        return (
-            f"{self.log}: no such file any more; it had been read to byte "
-            f"{self._position.offset}, and what was read is kept"
-        )
+        return f"{self.log}: no such file any more; what was read of it is kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -631,11 +646,18 @@ def _why(error: OSError) -> str:
 # Between the store's cursor and a position.
 
 
-def cursor_of(log: str, access_point: str, position: Position, reader: ReaderState) -> Cursor:
+def cursor_of(
+    log: str,
+    access_point: str,
+    position: Position,
+    reader: ReaderState,
+    rotations: bool = True,
+) -> Cursor:
     """Write a position down for the store."""
     mark, header = position.mark, position.header
     state = {
         "reader": reader.to_json(),
+        "rotations": rotations,
         "start": mark.start,
         "id": mark.id,
         "header": asdict(header) if header else None,
@@ -692,3 +714,9 @@ def unread_bytes(log: str, position: Position | None, *, rotations: bool = True)
         place = locate(position, [opened.file for opened in chain])
     here = place.current.size - place.start if place.current else 0
     return max(0, here) + sum(file.size for file in place.unread)
+
+
+def unread_behind(cursor: Cursor) -> int:
+    """How many bytes of a log lie beyond what the store has of it."""
+    rotations = bool(json.loads(cursor.state)["rotations"])
+    return unread_bytes(cursor.log, position_of(cursor), rotations=rotations)

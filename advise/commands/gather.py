@@ -25,13 +25,13 @@ _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 
 
 @click.command()
-@click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
+@click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path(readable=False))
 @click.option("--follow", "-f", is_flag=True, help="Keep following the logs; end with Ctrl-C.")
 @click.option(
     "--store",
     "store_path",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=click.Path(readable=False),
     help="The store to write to. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
 )
 @click.option(

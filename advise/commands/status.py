@@ -14,7 +14,7 @@ import click
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import LogStatus, Store, default_store_path
-from condor_advice.gather.tail import position_of, unread_bytes
+from condor_advice.gather.tail import unread_behind
 
 # Oddities are counted in full; of each log so many are shown with their place.
 ODDITIES_SHOWN = 20
@@ -25,7 +25,7 @@ ODDITIES_SHOWN = 20
     "--store",
     "store_path",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=click.Path(readable=False),
     help="The store to look at. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -65,7 +65,7 @@ def _log(log: LogStatus) -> dict[str, Any]:
     problem = None
     try:
         size = os.stat(cursor.log).st_size
-        unread = unread_bytes(cursor.log, position_of(cursor))
+        unread = unread_behind(cursor)
     except OSError as error:
         problem = f"{cursor.log}: {os.strerror(error.errno) if error.errno else error}"
     except AdviceError as error:

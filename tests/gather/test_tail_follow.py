@@ -84,6 +84,20 @@ def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store:
     assert [log["log"] for log in found["logs"]] == [str(good)]
 
 
+def test_a_log_without_permission_says_who_may_read_it(tmp_path: Path, store: Path) -> None:
+    log = tmp_path / "EventLog"
+    log.write_bytes(held_event(1))
+    log.chmod(0)
+    command = [sys.executable, "-m", "condor_advice", "gather", str(log), "--store", str(store)]
+    if os.geteuid() == 0:
+        # Root may read everything, unless it gives up that right.
+        drop = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}", *command]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"condor-advice: {log}: permission denied; run as a user who")
+
+
 def test_naming_the_rotations_too_reads_nothing_twice(tmp_path: Path, store: Path) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=False)
     for serial in range(3):
