@@ -1,0 +1,249 @@
+"""What happened around a hold: counts by reason, execution point, owner and cluster.
+
+A *fact* is something that became known at one event: a hold, a release, an outcome. An
+outcome is a fact of the event that decides it, the 005 or the next 012, and of no earlier one:
+a release whose end is still open counts as a release and as nothing else.
+
+A table keeps the facts of one level (all jobs, one reason, one execution point, ...) sorted by
+key and by the order in which they became known, each with the counts up to it. So a question
+("how many in the hour before?") is the difference of two rows, found by binary search, for
+all questions of a batch at once. Counts are whole numbers: no answer depends on how the
+events were cut into batches. Rows older than the longest window go, except each key's last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SECOND = 1_000_000
+WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
+# What a hold and its release lead to, and what jobs do anyway.
+HOLD_FACTS = ("hold", "release", "good", "bad", "quick")
+TRAFFIC_FACTS = ("submit", "start", "success", "failure", "eviction")
+# A key that nothing was heard of for so long is forgotten, so that memory stays flat.
+FORGET_SECONDS = 30 * 86400
+
+_ORDER_BITS = 36  # of the second or the sequence number, below the key
+MAX_KEYS = 1 << (63 - _ORDER_BITS)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a table knows of one key at one moment, for each question."""
+
+    total: Ints  # axes: (question, fact); since the key was first heard of
+    last: Ints  # axes: (question, fact); second of the last one, -1 for never
+    last_sequence: Ints  # axes: (question, fact); -1 for never
+    recent: Mapping[str, Ints]  # window -> axes: (question, fact)
+
+
+class FactTable:
+    """The facts of one level."""
+
+    def __init__(self, facts: Sequence[str], windows: Sequence[str]) -> None:
+        self.facts, self.windows = tuple(facts), tuple(windows)
+        self.longest = max(WINDOWS[name] for name in windows)
+        width = len(self.facts)
+        self.key = np.empty(0, np.int64)
+        self.sequence = np.empty(0, np.int64)
+        self.second = np.empty(0, np.int64)
+        self.count = np.empty((0, width), np.int64)
+        self.last = np.empty((0, width), np.int64)
+        self.last_sequence = np.empty((0, width), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def add(self, key: Ints, sequence: Ints, second: Ints, fact: Ints) -> None:
+        """Add facts, in the order in which they became known; keys below zero are none."""
+        real = np.flatnonzero(key >= 0)
+        if not len(real):
+            return
+        order = real[np.argsort(key[real], kind="stable")]
+        key, sequence, second, fact = key[order], sequence[order], second[order], fact[order]
+        count, last, last_sequence = self._running(key, sequence, second, fact)
+        merged = np.argsort(np.concatenate((self.key, key)), kind="stable")
+        for name, new in (("key", key), ("sequence", sequence), ("second", second),
+                          ("count", count), ("last", last), ("last_sequence", last_sequence)):
+            setattr(self, name, np.concatenate((getattr(self, name), new))[merged])
+
+    def _running(self, key: Ints, sequence: Ints, second: Ints,
+                 fact: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return counts and last times up to each new fact, going on from the key's last row."""
+        width = len(self.facts)
+        rows = len(key)
+        # A run is what a key knows without having been forgotten in between.
+        begins = np.r_[True, key[1:] != key[:-1]]
+        begins[1:] |= second[1:] - second[:-1] > FORGET_SECONDS
+        first = np.maximum.accumulate(np.where(begins, np.arange(rows), 0))
+        is_fact = fact[:, None] == np.arange(width)
+        before = np.cumsum(is_fact, axis=0) - is_fact
+        count = before + is_fact - before[first]
+        index = np.where(is_fact, np.arange(rows)[:, None], -1)
+        index = np.maximum.accumulate(index, axis=0)
+        seen = index >= first[:, None]
+        last = np.where(seen, second[index], -1)
+        last_sequence = np.where(seen, sequence[index], -1)
+        if len(self.key):
+            old = np.searchsorted(self.key, key[first], side="right") - 1
+            known = (old >= 0) & (self.key[old] == key) & (np.r_[-1, key[:-1]][first] != key)
+            known &= second[first] - self.second[old] <= FORGET_SECONDS
+            count += np.where(known[:, None], self.count[old], 0)
+            carry = known[:, None] & ~seen
+            last = np.where(carry, self.last[old], last)
+            last_sequence = np.where(carry, self.last_sequence[old], last_sequence)
+        return count, last, last_sequence
+
+    def ask(self, key: Ints, sequence: Ints, second: Ints) -> Answer:
+        """Answer for each key as of the event with this sequence number, that one included."""
+        width = len(self.facts)
+        asked = np.maximum(key, 0)
+        ordered = (self.key << _ORDER_BITS) + self.sequence
+        row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
+        row, known = self._same_key(row, asked, key)
+        known &= second - self._take(self.second, row) <= FORGET_SECONDS
+        some = known[:, None]
+        total = np.where(some, self._take(self.count, row), 0)
+        last = np.where(some, self._take(self.last, row), -1)
+        last_sequence = np.where(some, self._take(self.last_sequence, row), -1)
+        timed = (self.key << _ORDER_BITS) + self.second
+        recent = {}
+        for name in self.windows:
+            since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
+            start = np.searchsorted(timed, since, side="right") - 1
+            start, earlier = self._same_key(start, asked, key)
+            # A row from before the key was forgotten is not part of today's counts.
+            behind = np.minimum(start + 1, row)
+            pause = self._take(self.second, behind) - self._take(self.second, start)
+            counted = (earlier & known & (pause <= FORGET_SECONDS))[:, None]
+            recent[name] = total - np.where(counted, self._take(self.count, start), 0)
+        assert total.shape == (len(key), width)
+        return Answer(total, last, last_sequence, recent)
+
+    def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        inside = np.maximum(row, 0)
+        same = (row >= 0) & (key >= 0) & (self._take(self.key, inside) == asked)
+        return inside, same
+
+    def _take(self, column: Ints, row: Ints) -> Ints:
+        if len(column):
+            return column[row]
+        return np.zeros((len(row), *column.shape[1:]), np.int64)
+
+    def forget(self, now: int) -> Ints:
+        """Drop what no question can reach any more; return the keys that are left."""
+        if len(self.key):
+            final = np.r_[self.key[1:] != self.key[:-1], True]
+            # The last row before the window opens is what the window's counts start from.
+            old = self.second < now - self.longest
+            next_old = np.r_[old[1:], False] & ~final
+            kept = ~(old & next_old) & (self.second >= now - FORGET_SECONDS - self.longest)
+            if not kept.all():
+                for name in ("key", "sequence", "second", "count", "last", "last_sequence"):
+                    setattr(self, name, getattr(self, name)[kept])
+        return np.unique(self.key)
+
+
+@dataclass(slots=True)
+class Level:
+    """One way to group jobs: the numbers of its keys, and the facts of each."""
+
+    holds: FactTable
+    traffic: FactTable | None
+    keys: dict[int, int] = field(default_factory=dict)
+    next_key: int = 0
+
+    def numbers(self, keys: Ints) -> Ints:
+        """Return dense numbers for keys, -1 for those below zero."""
+        distinct, which = np.unique(keys, return_inverse=True)
+        found = np.empty(len(distinct), np.int64)
+        known = self.keys
+        for index, key in enumerate(distinct.tolist()):
+            if key < 0:
+                found[index] = -1
+                continue
+            number = known.get(key)
+            if number is None:
+                number = known[key] = self.next_key
+                self.next_key += 1
+            found[index] = number
+        return found[which]
+
+    def forget(self, now: int) -> None:
+        """Drop old facts, and keys that have none left; close the gaps in their numbers."""
+        tables = [table for table in (self.holds, self.traffic) if table is not None]
+        alive = np.unique(np.concatenate([table.forget(now) for table in tables]))
+        if len(alive) > 0.7 * len(self.keys):
+            return
+        place = {old: new for new, old in enumerate(alive.tolist())}
+        self.keys = {key: place[old] for key, old in self.keys.items() if old in place}
+        self.next_key = len(alive)
+        for table in tables:
+            table.key = np.searchsorted(alive, table.key)
+
+
+# level -> whether it counts what jobs do anyway, too
+LEVELS: Mapping[str, bool] = {
+    "pool": True,
+    "family": False,
+    "template": False,
+    "point": True,
+    "point_template": False,
+    "owner": True,
+    "owner_family": False,
+    "cluster": True,
+    "cluster_template": False,
+}
+
+
+class Context:
+    """The facts of every level."""
+
+    def __init__(self) -> None:
+        self.levels = {
+            name: Level(FactTable(HOLD_FACTS, ("10m", "1h", "1d")),
+                        FactTable(TRAFFIC_FACTS, ("1h",)) if traffic else None)
+            for name, traffic in LEVELS.items()
+        }
+
+    def add_holds(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints,
+                  fact: Ints) -> None:
+        """Add facts about holds; `keys` has the key of each fact in every level."""
+        for name, level in self.levels.items():
+            level.holds.add(level.numbers(keys[name]), sequence, second, fact)
+
+    def add_traffic(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints,
+                    fact: Ints) -> None:
+        """Add facts about what jobs do anyway."""
+        for name, level in self.levels.items():
+            if level.traffic is not None:
+                level.traffic.add(level.numbers(keys[name]), sequence, second, fact)
+
+    def ask(self, keys: Mapping[str, Ints], sequence: Ints,
+            second: Ints) -> dict[str, tuple[Answer, Answer | None]]:
+        """Answer for all levels, as of these events, themselves included."""
+        answers = {}
+        for name, level in self.levels.items():
+            number = level.numbers(keys[name])
+            traffic = None
+            if level.traffic is not None:
+                traffic = level.traffic.ask(number, sequence, second)
+            answers[name] = level.holds.ask(number, sequence, second), traffic
+        return answers
+
+    def forget(self, now: int) -> None:
+        """Drop what no question can reach any more."""
+        for level in self.levels.values():
+            level.forget(now)
+
+    def __len__(self) -> int:
+        """Count the rows kept."""
+        tables = (t for level in self.levels.values() for t in (level.holds, level.traffic))
+        return sum(len(table) for table in tables if table is not None)
