@@ -35,7 +35,7 @@ PARAMETERS = {
     "subsample": 0.8,
     "colsample_bytree": 0.8,
     "min_child_weight": 5.0,
-    "nthread": 2,
+    "nthread": 1,
 }
 ROUNDS = 60
 # Of the jobs in time order: to fit the trees, to calibrate them, and the rest to judge them.
@@ -244,10 +244,10 @@ def export_trees(booster: Any) -> dict[str, Any]:
     def node(index: int) -> Any:
         if trees.feature[index] < 0:
             return float(f"{trees.value[index]:.9g}")
-        # Nine digits hold a 32-bit number without loss.
+        # The threshold to its last digit: a value that equals it is not below it.
         return [
             int(trees.feature[index]),
-            float(f"{float(trees.threshold[index]):.9g}"),
+            float(trees.threshold[index]),
             node(int(trees.left[index])),
             node(int(trees.right[index])),
             0 if trees.missing_left[index] else 1,
