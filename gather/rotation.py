@@ -85,6 +85,7 @@ class Fingerprint:
     length: int
     digest: str
     id: str = ""  # the header's, which alone may tell while nothing is behind it
+    size: int = 0  # to which a finished file was read; it may still grow
 
     @property
     def telling(self) -> bool:

@@ -99,6 +99,7 @@ class LogTail:
         # Files that are kept open, so that they can be read even when they are rotated
         # away or deleted meanwhile: the one being read, and the unread ones after it.
         self._held: list[OpenFile] = []
+        self._last: OpenFile | None = None  # the file finished last; a late event may come
         self.gaps: list[Gap] = []  # recorded since this object was made
         self._quiet: tuple[int, float] = (-1, 0.0)  # size of a rotated file, and since when
         cursor = store.cursor(self.log)
@@ -109,6 +110,7 @@ class LogTail:
         """Let go of the open file; the position is in the store."""
         _close_all(self._held)
         self._held = []
+        self._remember_last(None)
 
     def advance(
         self,
@@ -121,7 +123,7 @@ class LogTail:
         """
         events = 0
         while not stopping():
-            if self._position is not None and self._position.begun and self._is_newest():
+            if self._is_plain():
                 read = self._read_on(progress, stopping)
                 events += read.events
                 if read.intact and self._is_newest():
@@ -135,6 +137,13 @@ class LogTail:
                 return Advance(events, step.wait)
         return Advance(events, None)
 
+    def _is_plain(self) -> bool:
+        """Whether only the newest file can have news, and is known to be the same."""
+        if self._position is None or not self._position.begun or not self._is_newest():
+            return False
+        last = self._last
+        return last is None or os.fstat(last.fd).st_size == last.file.size
+
     def unread_bytes(self) -> int:
         """How much there is to read now, over all files."""
         return unread_bytes(self.log, self._position, rotations=self._rotations)
@@ -146,6 +155,9 @@ class LogTail:
             if not chain:
                 raise NoSuchLog(self._missing())
             self._record_vanished(chain)
+            late = self._read_late(chain)
+            if late:
+                return _Step(late, more=True, wait=None)
             place = locate(self._position, [opened.file for opened in chain])
             if place.current is None:
                 if not place.unread:
@@ -185,6 +197,37 @@ class LogTail:
                 losses.append(Loss(reason, bytes=waiting.size))
         if losses and self._position is not None:
             self._commit(None, self._position, self._gaps(losses))
+
+    def _read_late(self, chain: Sequence[OpenFile]) -> int:
+        """Read events that were appended to files after these had been finished."""
+        events = 0
+        for opened in chain:
+            file, position = opened.file, self._position
+            if position is None:
+                return 0
+            marks = [mark for mark in position.done if mark.size and file.bears(mark)]
+            mark = next((m for m in marks if m.inode == file.inode), None)
+            if mark is None or file.size <= mark.size:
+                continue
+            if self._last is not None and self._last.file.inode == file.inode:
+                self._last = OpenFile(file, self._last.fd)
+            data = os.pread(opened.fd, MAX_EVENT_BYTES, mark.size)
+            state = replace(self._reader)
+            columns, consumed = read_block(data, state, base=mark.size, clock=self._clock)
+            if consumed:
+                read = replace(mark, size=mark.size + consumed)
+                done = tuple(read if one is mark else one for one in position.done)
+                self._commit(columns, replace(position, done=done), ())
+                events += len(columns)
+        return events
+
+    def _remember_last(self, finished: OpenFile | None) -> None:
+        """Keep the file finished last open, to notice if it grows after all."""
+        if self._last is not None:
+            os.close(self._last.fd)
+        self._last = None
+        if finished is not None:
+            self._last = OpenFile(finished.file, os.dup(finished.fd))
 
     def _adopt(self, place: Place, chain: Sequence[OpenFile]) -> None:
         """Hold the file that the position was found in."""
@@ -245,7 +288,7 @@ class LogTail:
         assert self._position is not None
         position = self._position
         rest = os.pread(self._fd, MAX_EVENT_BYTES, position.offset)
-        columns = None
+        columns, consumed = None, 0
         if rest:
             columns, consumed = read_block(
                 rest, self._reader, base=position.offset, clock=self._clock, final=True
@@ -257,7 +300,10 @@ class LogTail:
         files = [opened.file for opened in chain]
         loss = loss_between(position, left, unread[0], files)
         head = os.pread(self._fd, HEAD_BYTES, 0)
+        size = position.offset + consumed
         finished = replace(left, head=head).fingerprint(complete=True)
+        finished = replace(finished, size=size)
+        self._remember_last(OpenFile(replace(left, size=size), self._fd))
         self._enter(unread, chain, columns, (loss,) if loss else (), finished)
 
     def _let_go(self, deleted: LogFile) -> None:

@@ -185,7 +185,6 @@ class World:
         for held in self.tail._held:
             if os.fstat(held.fd).st_nlink == 0:
                 os.utime(held.fd, (LONG_AGO, LONG_AGO))
-        self._end_straggler()
 
     # What the reader does.
 

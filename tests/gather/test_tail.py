@@ -202,6 +202,30 @@ def test_an_event_appended_after_the_rotation_is_read(
     assert held(store) == [1, 2, 3]
 
 
+def test_an_event_appended_long_after_the_rotation_is_read_too(
+    tmp_path: Path, store: Store, follow: Follow
+) -> None:
+    log = RotatingLog(tmp_path / "EventLog")
+    log.write(events(1))
+    tail = follow(log.path)
+    tail.advance()
+    straggler = log.rotate(keep_old_fd=True)
+    log.write(events(2))
+    tail.advance()
+    assert held(store) == [1, 2]
+    os.write(straggler, held_event(3)[:20])
+    tail.advance()
+    os.write(straggler, held_event(3)[20:])
+    assert tail.advance().events == 1
+    os.write(straggler, held_event(4))
+    log.rotate()
+    log.write(events(5))
+    follow(log.path).advance()  # somebody else, who knows only the store
+    assert held(store) == [1, 2, 3, 4, 5]
+    assert store.gaps() == []
+    os.close(straggler)
+
+
 def test_the_unfinished_event_at_the_end_of_a_rotated_file_is_an_oddity(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
