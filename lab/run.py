@@ -47,21 +47,19 @@ AD_ATTRIBUTES = (
     "Owner", "JobBatchName", "ProjectName", "Cmd", "QDate", "JobUniverse", "JobPrio",
     "RequestCpus", "RequestMemory", "RequestDisk", "MemoryUsage", "DiskUsage", "TransferInput",
     "TransferOutput", "NumHolds", "NumJobStarts", "NumShadowStarts", "NumSystemHolds",
-    "HoldReasonCode", "HoldReasonSubCode", "LastRemoteHost", "RemoteHost", "ExitCode",
-    "ExitBySignal", "MaxRetries", "AllowedExecuteDuration", "DAGManJobId", "DAGNodeName",
+    "NumVacates", "HoldReasonCode", "HoldReasonSubCode", "LastHoldReasonCode", "RemoteHost",
+    "LastRemoteHost", "RemoteWallClockTime", "ExitCode", "ExitBySignal", "MaxRetries",
+    "AllowedExecuteDuration", "DAGManJobId", "DAGNodeName",
 )
 
 _SMALL_SCRATCH_MB = 96
-_STOCK_POLICY = """\
-use POLICY : HOLD_IF_MEMORY_EXCEEDED
-use POLICY : HOLD_IF_DISK_EXCEEDED
-"""
-# The usage in the job ad is that of the run before until the starter has reported twice.
+# The pool has HTCondor's stock policies as they come. This is the other half of reality: the
+# usage in the job ad is that of the run before until the starter has reported twice.
 _PER_RUN_POLICY = """\
 MEMORY_EXCEEDED = (MemoryUsage =!= undefined && MemoryUsage > Memory \
- && time() - EnteredCurrentActivity > 7)
+ && time() - JobStart > 7)
 DISK_EXCEEDED = (DiskUsage =!= undefined && DiskUsage > Disk \
- && time() - EnteredCurrentActivity > 7)
+ && time() - JobStart > 7)
 """
 _POLL_SECONDS = 2.0
 
@@ -196,8 +194,8 @@ def _execution_point(point: Point) -> ExecutionPoint:
     if point.personality in ("flaky", "black-hole"):
         environment["_CONDOR_USER_JOB_WRAPPER"] = str(point.directory / "wrapper")
     if point.personality == "flaky":
-        config |= {"STARTER_DEFAULT_JOB_HOOK_KEYWORD": "SITE",
-                   "SITE_HOOK_PREPARE_JOB": str(point.directory / "hook")}
+        environment |= {"_CONDOR_STARTER_DEFAULT_JOB_HOOK_KEYWORD": "SITE",
+                        "_CONDOR_SITE_HOOK_PREPARE_JOB": str(point.directory / "hook")}
     return ExecutionPoint(point.name, cpus=16, memory_mb=16384, config=config,
                           environment=environment)
 
@@ -220,7 +218,9 @@ def pool_config(settings: LabSettings, world: World) -> str:
     fresh = " && time() - JobCurrentStartDate > 9" if settings.memory_policy == "per-run" else ""
     lines = [
         _PER_RUN_POLICY if settings.memory_policy == "per-run" else "",
-        # Owners are who they say they are: the pool is private and on loopback.
+        # Owners are who they say they are, and staff may hold anybody's job: the pool is
+        # private and on loopback.
+        "QUEUE_ALL_USERS_TRUSTED = true",
         "SEC_DEFAULT_AUTHENTICATION_METHODS = FS, CLAIMTOBE",
         "SEC_CLIENT_AUTHENTICATION_METHODS = CLAIMTOBE",
         # Those that come with HTCondor but lack their parts here would only add noise.
@@ -316,6 +316,14 @@ class _Lab:
         end = start + 60 * self.settings.minutes
         last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
         self._plan_troubles(end)
+        try:
+            self._loop(start, last_submit, end)
+        except KeyboardInterrupt:
+            self.say("stopped early; the recording ends here")
+        for child in self._children:
+            child.wait()
+
+    def _loop(self, start: float, last_submit: float, end: float) -> None:
         next_poll = next_batch = start
         report = start + 60
         number = 0
@@ -335,8 +343,6 @@ class _Lab:
                 self.say(f"{(now - start) / 60:5.1f} min: {len(self.clusters)} clusters, "
                          f"{self.seen_holds} holds, {len(self.held)} held, {self.idle} idle")
             time.sleep(0.05)
-        for child in self._children:
-            child.wait()
 
     def _plan_troubles(self, end: float) -> None:
         """Give the points that are not steady their bad times, apart from any scenario."""

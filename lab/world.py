@@ -199,6 +199,7 @@ class Batch:
     name: str = ""
     project: str = ""
     program: str = ""
+    initialdir: str = ""
     stdout: str = "$(Process).out"
     shebang: str = "#!/bin/sh"
     binary: bytes | None = None         # when the executable is not a script
@@ -224,6 +225,10 @@ class Batch:
             if name not in self.outputs and not any(i.endswith(name) for i in self.inputs):
                 return name
 
+    def input_name(self) -> str:
+        """A new name for an input file, in one of the directories that people use."""
+        return self.rng.choice(("", "", "data/", "in/", "store/")) + self.data()
+
     def write(self, name: str, size: int | None = None) -> Path:
         """Create a data file, with its directories."""
         path = self.path(name)
@@ -240,6 +245,18 @@ class Batch:
         """Shell that ends the program badly; which code or signal says nothing of the cause."""
         code = self.rng.choice((1, 1, 1, 2, 3, 84, 85, 127, 134, 139))
         return "kill -SEGV $$; sleep 1" if code == 139 else f"exit {code}"
+
+    def use_initialdir(self) -> Path:
+        """Run from a directory below the batch's own."""
+        if not self.initialdir:
+            self.initialdir = self.rng.choice(("run", "jobs", "exec"))
+            self.path(self.initialdir).mkdir()
+        return self.path(self.initialdir)
+
+    def file_list(self, names: list[str]) -> str:
+        """Files of the batch as a submit description lists them; URLs stay as they are."""
+        up = "../" if self.initialdir else ""
+        return ", ".join(name if "://" in name else up + name for name in names)
 
     def run_installed(self) -> None:
         """Use the program of that name on the execution point instead of sending one."""
@@ -297,16 +314,19 @@ class Batch:
             "arguments": f'"{names.arguments(self.rng)}"',
             "batch_name": self.name,
             "My.ProjectName": f'"{self.project}"',
-            "log": f"{self.name}.log",
-            "output": self.stdout,
+            "log": str(self.path(f"{self.name}.log")) if self.initialdir else f"{self.name}.log",
+            "output": self.file_list([self.stdout]),
             "error": "$(Process).err",
             "should_transfer_files": "YES",
             "when_to_transfer_output": "ON_EXIT",
         }
         if self.inputs:
-            commands["transfer_input_files"] = ", ".join(self.inputs)
+            commands["transfer_input_files"] = self.file_list(self.inputs)
         if self.outputs:
             commands["transfer_output_files"] = ", ".join(self.outputs)
+        if self.initialdir:
+            commands |= {"initialdir": self.initialdir,
+                         "executable": str(self.path(self.program))}
         commands |= self.submit
         lines = [f"{key} = {value}" for key, value in commands.items() if value]
         return "\n".join([*lines, f"queue {self.procs}", ""])
@@ -331,7 +351,7 @@ def healthy_batch(world: World, number: int, owner: str) -> Batch:
     batch.stdout = rng.choice(("$(Process).out", "res_$(Process).out", "out/$(Process).out"))
     batch.path("out").mkdir()
     for _ in range(rng.randrange(3)):
-        name = rng.choice(("", "", "data/", "store/")) + batch.data()
+        name = batch.input_name()
         batch.write(name)
         batch.inputs.append(name)
     if rng.random() < 0.35:
@@ -354,4 +374,6 @@ def healthy_batch(world: World, number: int, owner: str) -> Batch:
         batch.end.append(f"chance {rng.choice((10, 20, 40))} && {batch.failing_exit()}")
     if rng.random() < 0.06:
         batch.spool = True
+    elif rng.random() < 0.12:
+        batch.use_initialdir()
     return batch

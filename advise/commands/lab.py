@@ -82,3 +82,29 @@ def list_scenarios(as_json: bool) -> None:
         else:
             click.echo(f"{scenario.name:26} {scenario.family:11} "
                        f"{scenario.about.splitlines()[0]}")
+
+
+@lab.command()
+@click.option("--jobs", default=58000, show_default=True, type=click.IntRange(min=1),
+              help="Over all access points.")
+@click.option("--seed", default=1, show_default=True, help="The same seed gives the same bytes.")
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path),
+              help="A new directory for the logs.")
+@click.option("--profile", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A TOML file; the default is what the OSPool reports.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Write event logs of any size, and say how they compare with the profile."""
+    from condor_advice.lab.simulate import Profile
+    from condor_advice.lab.simulate import simulate as run_simulation
+
+    chosen = Profile.read(profile)
+    result = run_simulation(jobs, seed, out, chosen)
+    if as_json:
+        click.echo(json.dumps(result.as_json(chosen)))
+        return
+    click.echo(f"{'':22}{'profile':>12}{'result':>12}")
+    for name, values in result.comparison(chosen.targets).items():
+        click.echo(f"{name:22}{values['wanted']:12.4g}{values['measured']:12.4g}")
+    click.echo(f"{result.jobs} jobs, {result.events} events, {result.bytes / 1e6:.1f} MB in "
+               f"{result.seconds:.1f} s ({result.jobs / result.seconds:.0f} jobs/s); in {out}")

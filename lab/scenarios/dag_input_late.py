@@ -15,7 +15,7 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.dag = True
     batch.spool = False
     batch.procs = 1
-    name = batch.data()
+    name = batch.input_name()
     batch.inputs.append(name)
     if batch.rng.random() < 0.35:
         return Cause("an input file of a node does not exist", transient=False,

@@ -13,4 +13,7 @@ WEIGHT = 10.0
 
 
 def set_up(batch: Batch, world: World) -> Cause:
+    if batch.rng.random() < 0.15:
+        batch.run_installed()
+        world.install(world.points, batch)
     return Cause("none", transient=True)

@@ -13,13 +13,7 @@ WEIGHT = 1.0
 
 def set_up(batch: Batch, world: World) -> Cause:
     batch.spool = False
-    initial = batch.path(batch.rng.choice(("run", "jobs", "exec")))
-    initial.mkdir()
-    batch.submit["initialdir"] = initial.name
-    batch.submit["executable"] = str(batch.path(batch.program))
-    batch.submit["log"] = str(batch.path(f"{batch.name}.log"))
-    for name in [name for name in batch.inputs if "://" not in name]:
-        batch.inputs[batch.inputs.index(name)] = f"../{name}"
+    initial = batch.use_initialdir()
     comes_back = batch.rng.random() < 0.6
     ends = batch.lasts(typical=50) if comes_back else None
 

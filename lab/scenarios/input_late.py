@@ -13,7 +13,7 @@ WEIGHT = 2.0
 
 def set_up(batch: Batch, world: World) -> Cause:
     batch.spool = False
-    name, ends = batch.data(), batch.lasts()
+    name, ends = batch.input_name(), batch.lasts()
     batch.inputs.append(name)
     world.at(ends, lambda: batch.write(name))
     return Cause("an input file is not written yet", transient=True, ends=ends)

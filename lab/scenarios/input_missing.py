@@ -14,7 +14,7 @@ WEIGHT = 1.0
 
 def set_up(batch: Batch, world: World) -> Cause:
     batch.spool = False
-    name = batch.data()
+    name = batch.input_name()
     batch.inputs.append(name)
     return Cause("an input file does not exist", transient=False,
                  fix=Fix(mend=lambda: batch.write(name)))

@@ -12,7 +12,7 @@ WEIGHT = 0.6
 
 
 def set_up(batch: Batch, world: World) -> Cause:
-    name = batch.data()
+    name = batch.input_name()
     batch.write(name, size=2_600_000)
     batch.inputs.append(name)
     batch.submit["max_transfer_input_mb"] = "1"

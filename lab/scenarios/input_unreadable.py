@@ -13,9 +13,10 @@ WEIGHT = 1.0
 
 def set_up(batch: Batch, world: World) -> Cause:
     batch.spool = False
-    path = batch.write(batch.data())
+    name = batch.input_name()
+    path = batch.write(name)
     path.chmod(0)
-    batch.inputs.append(path.name)
+    batch.inputs.append(name)
     mend = Fix(mend=lambda: path.chmod(0o644))
     if batch.rng.random() < 0.5:
         return Cause("an input file is not readable", transient=False, fix=mend)

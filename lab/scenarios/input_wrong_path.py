@@ -16,7 +16,7 @@ def set_up(batch: Batch, world: World) -> Cause:
     name = batch.data()
     right, wrong = batch.rng.sample(("data", "store", "in"), k=2)
     batch.write(f"{right}/{name}")
-    edited = ", ".join([*batch.inputs, f"{right}/{name}"])
+    edited = batch.file_list([*batch.inputs, f"{right}/{name}"])
     batch.inputs.append(f"{wrong}/{name}")
     return Cause("the path of an input file is wrong", transient=False,
                  fix=Fix(edits={"TransferInput": f'"{edited}"'}))

@@ -14,6 +14,6 @@ def set_up(batch: Batch, world: World) -> Cause:
     world.server.add_fault(wrong, 404)
     kept = list(batch.inputs)
     batch.inputs.append(world.server.url(wrong))
-    edited = ", ".join([*kept, world.server.url(right)])
+    edited = batch.file_list([*kept, world.server.url(right)])
     return Cause("the URL is wrong", transient=False,
                  fix=Fix(edits={"TransferInput": f'"{edited}"'}))
