@@ -9,7 +9,6 @@ its own.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys

@@ -182,6 +182,21 @@ def pack(directory: Path, target: Path) -> None:
     target.write_bytes(lzma.compress(buffer.getvalue(), lzma.FORMAT_XZ, filters=filters))
 
 
+def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str, Any]:
+    """Pack a recording next to the others and enter it in their manifest; its entry."""
+    target = into / f"{name}.tar.xz"
+    into.mkdir(parents=True, exist_ok=True)
+    pack(directory, target)
+    entry = {"use": use, "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
+             "bytes": target.stat().st_size,
+             **json.loads((directory / "manifest.json").read_text())}
+    entry.pop("troubles", None)         # long; the recording itself has them
+    path = into / "manifest.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**known, name: entry}, indent=1, sort_keys=True) + "\n")
+    return entry
+
+
 def shipped() -> dict[str, dict[str, Any]]:
     """The manifest over the recordings that come with the package, by name."""
     path = SHIPPED / "manifest.json"

@@ -69,6 +69,24 @@ def run(minutes: float, seed: int, out: Path, randomised_release: bool,
                f"episodes; recording in {out}")
 
 
+@lab.command()
+@click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--name", required=True, help="What it is called from now on.")
+@click.option("--use", required=True, type=click.Choice(["train", "test"]),
+              help="A test pool is never trained on.")
+@click.option("--into", required=True, type=click.Path(file_okay=False, path_type=Path),
+              help="A directory of packed recordings; its manifest is kept.")
+@click.option("--json", "as_json", is_flag=True, help="Print the entry in the manifest.")
+def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> None:
+    """Pack a recording into one file, unless something in it names this machine."""
+    from condor_advice.lab.recording import ship
+
+    entry = ship(recording, name, use, into)
+    click.echo(json.dumps(entry) if as_json else
+               f"{into / name}.tar.xz: {entry['bytes'] / 1e6:.2f} MB, {entry['episodes']} hold "
+               f"episodes, for {use}")
+
+
 @lab.command("scenarios")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
 def list_scenarios(as_json: bool) -> None:
