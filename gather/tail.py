@@ -181,22 +181,26 @@ class LogTail:
                 # What is known of the file now may show the others in another light.
                 return _Step(read.events, more=True, wait=None)
             wait = self._unsettled()
-            if wait is None:
-                self._enter_next(place.current, place.unread, chain)
-            return _Step(read.events, more=wait is None, wait=wait)
+            if wait is not None:
+                return _Step(read.events, more=False, wait=wait)
+            last = self._enter_next(place.current, place.unread, chain)
+            return _Step(read.events + last, more=True, wait=None)
 
     def _record_vanished(self, chain: Sequence[OpenFile]) -> None:
         """Record what was seen waiting to be read, and was emptied before its turn."""
-        losses = []
-        for waiting in (one.file for one in self._held[1:]):
-            mark = waiting.fingerprint()
-            if mark.telling and not any(
+        if self._position is None:
+            return
+        now = {(o.file.device, o.file.inode): o.file for o in chain}
+        for index, one in enumerate(self._held[1:], start=1):
+            waiting, mark = one.file, one.file.fingerprint()
+            if not mark.telling or any(
                 opened.file.bears(mark) and opened.file.size >= waiting.size for opened in chain
             ):
-                reason = f"{waiting.name} was truncated before it was read"
-                losses.append(Loss(reason, bytes=waiting.size))
-        if losses and self._position is not None:
-            self._commit(None, self._position, self._gaps(losses))
+                continue
+            loss = Loss(f"{waiting.name} was truncated before it was read", bytes=waiting.size)
+            self._commit(None, self._position, self._gaps([loss]))
+            # Held files are always in the chain; from here on it is known as it is now.
+            self._held[index] = OpenFile(now[waiting.device, waiting.inode], one.fd)
 
     def _read_late(self, chain: Sequence[OpenFile]) -> int:
         """Read events that were appended to files after these had been finished."""
@@ -283,8 +287,11 @@ class LogTail:
 
     def _enter_next(
         self, left: LogFile, unread: Sequence[LogFile], chain: Sequence[OpenFile]
-    ) -> None:
-        """Leave a finished file for the next, with what is unfinished at its end."""
+    ) -> int:
+        """Leave a finished file for the next, with what is unfinished at its end.
+
+        Returns the number of events in that, which is seldom more than none.
+        """
         assert self._position is not None
         position = self._position
         rest = os.pread(self._fd, MAX_EVENT_BYTES, position.offset)
@@ -296,7 +303,7 @@ class LogTail:
             if os.fstat(self._fd).st_size > position.offset + consumed:
                 # It has grown after all: stay.
                 self._commit(columns, self._moved(rest, 0, consumed, len(columns)), ())
-                return
+                return len(columns)
         files = [opened.file for opened in chain]
         loss = loss_between(position, left, unread[0], files)
         head = os.pread(self._fd, HEAD_BYTES, 0)
@@ -305,6 +312,7 @@ class LogTail:
         finished = replace(finished, size=size)
         self._remember_last(OpenFile(replace(left, size=size), self._fd))
         self._enter(unread, chain, columns, (loss,) if loss else (), finished)
+        return len(columns) if columns is not None else 0
 
     def _let_go(self, deleted: LogFile) -> None:
         """Finish a file that has no name and no successor; whatever comes next is new."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 
 from condor_advice.gather.clock import Clock, find_zone
@@ -348,6 +349,8 @@ def test_headers_tell_to_the_byte_what_missed_rotations_cost(
             assert sum(counted) == missing
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # each of many processes must first start, however busy the machine
 def test_a_process_killed_again_and_again_has_stored_each_event_once(tmp_path: Path) -> None:
     """The real process, `kill -9` at random moments, while a log is written and rotated."""
     store_path, log_path = tmp_path / "store.sqlite", tmp_path / "EventLog"

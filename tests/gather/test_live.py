@@ -133,6 +133,7 @@ def test_many_procs_of_one_cluster_make_one_short_constraint() -> None:
     assert many.count("ClusterId") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "JSON, UTC, SUB_SECOND"])
 def test_gathering_a_rotating_event_log_while_jobs_run_misses_and_doubles_nothing(
     make_pool: Callable[..., Pool], tmp_path: Path, options: str

@@ -23,6 +23,7 @@ def bench() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_a_sped_up_access_point_is_followed_without_loss_in_flat_memory(
     bench: ModuleType, tmp_path: Path
 ) -> None:
