@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.reader import TEXT, EventColumns
-from condor_advice.gather.words import Int64s, Words, blanks, digits, pad, pair, word, words_of
+from condor_advice.gather.words import Int64s, Words, blanks, digits, pair, word, words_of
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -77,6 +77,7 @@ def read_fields(columns: EventColumns) -> Fields:
     return _FieldReader(columns).read()
 
 
+_NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _MINUS, _POINT, _QUOTE = 32, 58, 45, 46, 34
 _TAB = np.uint64(9)
@@ -120,31 +121,29 @@ class _FieldReader:
 
     def __init__(self, columns: EventColumns) -> None:
         self.columns = columns
-        padded = pad(columns.data)
+        padded = columns.padded()
         self.bytes = np.frombuffer(padded, np.uint8)
         self.words = words_of(padded)
         self.fields = Fields(len(columns))
-        self.kind = columns.type
-        starts, opening, closing = columns.frame()
+        self.head = columns.head
+        self.starts, self.opening, closing = columns.frame()
         text = columns.form == TEXT
+        self.kind = np.where(text, columns.type, _NO_TEXT)
         # Every line of every body, with the event it belongs to.
-        counts = np.where(text, closing - opening - 1, 0)
-        before = np.cumsum(counts) - counts
-        self.row = np.repeat(np.arange(len(columns)), counts)
-        line = np.arange(int(counts.sum())) + np.repeat(opening + 1 - before, counts)
-        self.start = starts[line]
-        self.end = starts[line + 1] - 1
+        self.counts = np.where(text, closing - self.opening - 1, 0)
+        self.before = np.cumsum(self.counts) - self.counts
+        self.row = np.repeat(np.arange(len(columns)), self.counts)
+        first = np.repeat(self.opening + 1 - self.before, self.counts)
+        self.line = np.arange(len(self.row)) + first
+        self.start = self.starts[self.line]
         self.load = self.words[self.start]
         self.line_kind = self.kind[self.row]
-        self.before, self.counts = before, counts
-        header = np.flatnonzero(text)
-        self.header_row = header
-        self.header_kind = self.kind[header]
-        self.head = columns.head[header]
-        self.header_end = starts[opening[header] + 1] - 1
-        if b"\r" in columns.data:
-            for ends in (self.end, self.header_end):
-                ends -= self.bytes[ends - 1] == 13
+        self.has_cr = b"\r" in columns.data
+
+    def _ends(self, lines: Int64s) -> Int64s:
+        """Return where lines of the block end, without what ends them."""
+        ends: Int64s = self.starts[lines + 1] - 1
+        return ends - (self.bytes[ends - 1] == 13) if self.has_cr else ends
 
     def read(self) -> Fields:
         """Read all families of fields, each from the lines that look like it."""
@@ -169,31 +168,31 @@ class _FieldReader:
         self._header_host("SubmitHost", 0, 19)  # "Job submitted from host: "
         self._header_host("ExecuteHost", 1, 17)  # "Job executing on host: "
         image = self._header_lines(6, b"Image si")
-        self._number("Size", self.header_row[image], self.head[image] + 27)
+        self._number("Size", image, self.head[image] + 27)
         evicted = self._header_lines(4, b"Job was ")
         at = self.head[evicted] + 16
         coded = _begins(self.words[at], b" Code ")
-        self._code_pair("Reason", self.header_row[evicted[coded]], at[coded] + 6)
+        self._code_pair("Reason", evicted[coded], at[coded] + 6)
         failed = self._header_lines(21, b"Error fr")
         self._error_hosts(failed)
         self._transfers(self._header_lines(40, b""))
 
     def _header_lines(self, kind: int, text: bytes) -> Int64s:
-        found = np.flatnonzero(self.header_kind == kind)
+        found = np.flatnonzero(self.kind == kind)
         return found[_begins(self.words[self.head[found]], text)] if text else found
 
     def _header_host(self, name: str, kind: int, at: int) -> None:
         found = self._header_lines(kind, b"")
         found = found[_begins(self.words[self.head[found] + at], b"host: ")]
-        self._text(name, self.header_row[found], self.head[found] + at + 6, self.header_end[found])
+        self._text(name, found, self.head[found] + at + 6, self._ends(self.opening[found]))
 
     def _error_hosts(self, found: Int64s) -> None:
         """Read `Error from starter on HOST:`; the daemon is nearly always the starter."""
         usual = _begins(self.words[self.head[found] + 11], b"starter ")
         found = found[usual]
-        end = self.header_end[found]
+        end = self._ends(self.opening[found])
         end = end - (self.bytes[end - 1] == _COLON)
-        self._text("ExecuteHost", self.header_row[found], self.head[found] + 22, end)
+        self._text("ExecuteHost", found, self.head[found] + 22, end)
 
     def _transfers(self, found: Int64s) -> None:
         head = self.words[self.head[found]]
@@ -204,7 +203,7 @@ class _FieldReader:
             kinds = np.where(these & (direction == 105), base, kinds)  # i for input
             kinds = np.where(these & (direction == 111), base + 3, kinds)  # o for output
         known = kinds > 0
-        self._add("Type", self.header_row[found[known]], kinds[known])
+        self._add("Type", found[known], kinds[known])
 
     # Body lines.
 
@@ -258,11 +257,11 @@ class _FieldReader:
         letters = self.bytes[at + 4] >= 65
         table = (self.line_kind[lines] == 4) | (self.line_kind[lines] == 5)
         lines = lines[letters & table]
-        at, width = self.start[lines], self.end[lines] - self.start[lines]
+        at, width = self.start[lines], self._ends(self.line[lines]) - self.start[lines]
         byte = self.bytes
         usual = (byte[at + 25] == _COLON) & (width >= 44) & (byte[at + 26] == _BLANK)
         usual &= (byte[at + 35] == _BLANK) & (byte[at + 44] == _BLANK) & (byte[at + 45] == _BLANK)
-        usual &= (width < 54) | (width == 54) | (byte[np.minimum(at + 54, self.end[lines])] <= 32)
+        usual &= (width <= 54) | (byte[np.minimum(at + 54, at + width)] <= 32)
         name, row = self.words[at + 4], self.row[lines]
         # Usage, request and allocation of every row at once; NaN where the cell is blank.
         cells = np.concatenate((at + 27, at + 36, np.where(width >= 54, at + 46, at + 26)))
@@ -321,7 +320,7 @@ class _FieldReader:
         reason = lines[either & (self.line_kind[lines] == 4)] + 1
         reason = reason[reason < len(self.row)]
         reason = reason[(self.line_kind[reason] == 4) & (self.row[reason] == self.row[reason - 1])]
-        self._text("Reason", self.row[reason], self.start[reason], self.end[reason])
+        self._text("Reason", self.row[reason], self.start[reason], self._ends(self.line[reason]))
 
     def _codes(self, lines: Int64s) -> None:
         """Read `\\tCode 21 Subcode 102`."""
@@ -341,12 +340,14 @@ class _FieldReader:
         """Read the lines that say what they are."""
         load, kind = self.load[lines], self.line_kind[lines]
         slot = lines[load == word(b"\tSlotNam")]
-        self._text("SlotName", self.row[slot], self.start[slot] + 11, self.end[slot])
+        self._text("SlotName", self.row[slot], self.start[slot] + 11, self._ends(self.line[slot]))
         reason = lines[(load == word(b"\tReason:")) & (kind == 4)]
-        self._text("Reason", self.row[reason], self.start[reason] + 9, self.end[reason])
+        self._text(
+            "Reason", self.row[reason], self.start[reason] + 9, self._ends(self.line[reason])
+        )
         host = lines[(load == word(b"\tTransfe")) & (kind == 40)]
         skip = 23 + 2 * (self.bytes[self.start[host] + 14] == 102)  # f for "from host"
-        self._text("Host", self.row[host], self.start[host] + skip, self.end[host])
+        self._text("Host", self.row[host], self.start[host] + skip, self._ends(self.line[host]))
         queue = lines[load == word(b"\tSeconds")]
         self._number("QueueingDelay", self.row[queue], self.start[queue] + 25)
         suspended = lines[(load == word(b"\tNumber ")) & (kind == 10)]
@@ -362,7 +363,7 @@ class _FieldReader:
         codes[self.row[self.code_lines]] = self.start[self.code_lines]
         lines = self._first_lines(_HAS_REASON[self.kind])
         row, kind = self.row[lines], self.line_kind[lines]
-        start, end = self.start[lines], self.end[lines]
+        start, end = self.start[lines], self._ends(self.line[lines])
         coded = codes[row]
         # A held or failed job's reason may have several lines; its codes end it.
         last = np.where(coded > 0, coded - 1, self.columns.end[row] - 1)
@@ -379,7 +380,7 @@ class _FieldReader:
         these = kept & (kind == 22)
         self._text("DisconnectReason", row[these], start[these], end[these])
         notes = self._first_lines(self.kind == 0)
-        self._text("LogNotes", self.row[notes], self.start[notes], self.end[notes])
+        self._text("LogNotes", self.row[notes], self.start[notes], self._ends(self.line[notes]))
 
     def _first_lines(self, wanted: Bools) -> Int64s:
         """Return the first body lines of the wanted events that have a body."""
@@ -388,7 +389,7 @@ class _FieldReader:
 
     def _attributes(self, lines: Int64s) -> None:
         """Read the `Name = value` lines of 028 events, by name."""
-        start, end, row = self.start[lines], self.end[lines], self.row[lines]
+        start, end, row = self.start[lines], self._ends(self.line[lines]), self.row[lines]
         equals = np.flatnonzero(self.bytes == 61)
         place = np.searchsorted(equals, start)
         at = np.append(equals, len(self.bytes))[place]

@@ -98,7 +98,9 @@ class EventColumns:
     end: Int64s
     oddities: list[Oddity] = field(default_factory=list)
     oddity_counts: Counter[str] = field(default_factory=Counter)
+    # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
     _frame: tuple[Int64s, Int64s, Int64s] | None = field(default=None, repr=False)
+    _padded: bytes | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.type)
@@ -137,6 +139,10 @@ class EventColumns:
             ends = np.searchsorted(starts, self.end)
             self._frame = starts, np.searchsorted(starts, self.start), ends
         return self._frame
+
+    def padded(self) -> bytes:
+        """Return the bytes with some room behind them, for reading words near the end."""
+        return pad(self.data) if self._padded is None else self._padded
 
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
@@ -450,6 +456,7 @@ class _Block:
         else:
             kept = int(np.searchsorted(starts, consumed))
             columns._frame = np.append(starts[: kept + 1], consumed + 1), headers.line, ends
+        columns._padded = self.padded
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
         if len(columns):
