@@ -130,7 +130,7 @@ class Oracle(Policy):
         wait = self.until_failure - (situation.cost if self.during_save else 0.0)
         if wait < 0.0 or wait == NEVER or situation.unsaved + wait <= situation.cost:
             return Decision(NEVER, "")
-        return Decision(wait, PERIOD)
+        return Decision(wait, "foreseen")
 
 
 class Fate(NamedTuple):
@@ -218,7 +218,18 @@ class _Job:
                 cost = self.next_cost
                 self.oracle.until_failure = fails - now if fails < done else NEVER
                 self.oracle.during_save = fails_at < NEVER
-            wait, _ = policy.decide(Situation(now, point, unsaved, last_save, cost, need, alarms))
+            situation = Situation(now, point, unsaved, last_save, cost, need, alarms)
+            wait, reason = policy.decide(situation)
+            if reason == PERIOD and unsaved == 0.0 and not alarms:
+                # Nothing happens for a while: many periods at once, at the mean cost.
+                skip = min((min(fails, raised) - now) / (wait + cost), (work - point) / wait)
+                if skip >= 2.0:
+                    periods = int(skip) - 1
+                    now += periods * (wait + cost)
+                    self.safe += periods * wait
+                    self.saves += periods
+                    last_save = now
+                    continue
 
             stop = max(now, min(done, fails, raised, given_up, now + wait))
             unsaved += stop - now

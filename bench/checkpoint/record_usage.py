@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,16 @@ from condor_advice.lab.pool import ExecutionPoint, JobStatus, Pool
 
 HERE = Path(__file__).resolve().parent
 INTERVAL = 0.5
-# kind -> whether a time limit is set
 KINDS = ("leak", "bursts", "disk", "time", "crash", "diskstop", "plateau", "saw", "steady")
 CAUSES = {102: "memory", 104: "disk"}
-KEEP = ("file_system_free", "file_system_size")  # of the machine, not of the job: left out
+LEFT_OUT = ("file_system_free", "file_system_size")  # of the machine, not of the job
 
 
 def description(kind: str, seed: int, out: Path) -> str:
+    """Return the submit description of one job."""
     rng = random.Random(f"description {kind} {seed}")
     memory, disk, seconds = rng.choice([128, 160, 256]), rng.choice([20, 40]), rng.randint(35, 75)
-    limit = "allowed_execute_duration = %d" % (seconds * rng.uniform(0.4, 0.9))
+    limit = f"allowed_execute_duration = {int(seconds * rng.uniform(0.4, 0.9))}"
     name = out / f"{kind}-{seed}"
     job = f"{HERE}/usage_job.py {kind} {seed} {memory} {disk} {seconds}"
     record = f"-m condor_checkpoint record --interval {INTERVAL} --out {name}.samples"
@@ -51,6 +52,7 @@ queue
 
 
 def outcome(ad: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether the job failed, and of what."""
     if ad["JobStatus"] == JobStatus.HELD:
         if ad["HoldReasonCode"] == 47:
             return True, "time"
@@ -61,6 +63,7 @@ def outcome(ad: dict[str, Any]) -> tuple[bool, str]:
 
 
 def record(out: Path, jobs_of_a_kind: int) -> int:
+    """Run the jobs and write down what they used; return how many."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         Pool(execution_points=(ExecutionPoint("ep1", cpus=20),)) as pool,
@@ -72,13 +75,12 @@ def record(out: Path, jobs_of_a_kind: int) -> int:
                 cluster = pool.submit(description(kind, seed, Path(scratch)), cwd=Path(scratch))
                 clusters[cluster] = f"{kind}-{seed}"
         ads = wait(pool, clusters)
-        opened = lzma.open(out, "wt") if out.suffix == ".xz" else out.open("w")
-        with opened as file:
+        with lzma.open(out, "wt") if out.suffix == ".xz" else out.open("w") as file:
             for cluster, name in clusters.items():
                 lines = Path(scratch, f"{name}.samples").read_text().splitlines()
                 samples = [json.loads(line) for line in lines]
                 samples = [
-                    {key: value for key, value in sample.items() if key not in KEEP}
+                    {key: value for key, value in sample.items() if key not in LEFT_OUT}
                     for sample in samples
                     if "elapsed" in sample
                 ]
@@ -89,8 +91,7 @@ def record(out: Path, jobs_of_a_kind: int) -> int:
 
 
 def wait(pool: Pool, clusters: dict[int, str]) -> dict[int, dict[str, Any]]:
-    import time
-
+    """Wait until every job is held or done; return their ads."""
     ended = (JobStatus.HELD, JobStatus.COMPLETED)
     while True:
         ads = {ad["ClusterId"]: ad for ad in pool.jobs()}

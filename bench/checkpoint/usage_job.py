@@ -18,6 +18,7 @@ STEP = 0.2
 
 
 def main() -> None:
+    """Be that job."""
     kind, seed, memory_limit, disk_limit, seconds = sys.argv[1], *map(int, sys.argv[2:6])
     rng = random.Random(f"{kind} {seed}")
     held: list[bytearray] = []
@@ -59,6 +60,7 @@ def main() -> None:
 
 
 def write_up_to(file: object, size: float) -> None:
+    """Make the file so many bytes long."""
     missing = int(size) - file.tell()  # type: ignore[attr-defined]
     if missing > 0:
         file.write(os.urandom(missing))  # type: ignore[attr-defined]
@@ -66,6 +68,7 @@ def write_up_to(file: object, size: float) -> None:
 
 
 def burn(seconds: float) -> None:
+    """Use the processor."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1000))
