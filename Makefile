@@ -24,6 +24,7 @@ help:
 	@echo 'make check      all that CI runs: lint and test'
 	@echo 'make lint       ruff and mypy'
 	@echo 'make bench      every benchmark, one JSON line each'
+	@echo 'make results    the same, written to docs/results.md (BENCH=name: only that one)'
 	@echo 'make soak       a day of a busy access point in 12 minutes, plotted to out/'
 	@echo 'make pool       HTCondor in .pool/, unless condor_master is on PATH'
 	@echo 'make clean      remove what builds and tests left; distclean: also .venv and .pool'
@@ -79,6 +80,10 @@ bench: .venv/dev
 .PHONY: soak
 soak: .venv/dev
 	@$(PY) bench/soak.py --hours 24 --speed 120 --log-mb 20
+
+.PHONY: results
+results: .venv/dev
+	@$(PY) tools/write_results.py $(BENCH)
 
 .PHONY: clean
 clean:

@@ -166,6 +166,44 @@ def compare(path: Path, rounds: int) -> None:
         )
 
 
+def breakdown(path: Path) -> None:
+    """Print what the time goes into, as shares of the CPU time of each way."""
+    import zstandard
+
+    spent = dict.fromkeys(("frame", "fields", "compress", "other"), 0.0)
+    clock, state, offset = Clock(find_zone("UTC")), ReaderState(), 0
+    compress = zstandard.ZstdCompressor(level=1).compress
+    data = path.read_bytes()
+    while offset < len(data):
+        block = data[offset : offset + BLOCK_BYTES]
+        final = offset + len(block) >= len(data)
+        marks = [time.process_time()]
+        columns, consumed = read_block(block, state, base=offset, clock=clock, final=final)
+        marks.append(time.process_time())
+        read_fields(columns)
+        marks.append(time.process_time())
+        compress(columns.data)
+        marks.append(time.process_time())
+        for name, before, after in zip(spent, marks, marks[1:], strict=False):
+            spent[name] += after - before
+        offset += consumed
+    seconds, _ = cpu_seconds(lambda: into_store(path))
+    spent["other"] = max(0.0, seconds - spent["frame"] - spent["compress"])
+    whole = spent["frame"] + spent["fields"]
+    shares = {
+        "columns": {name: round(spent[name] / whole, 2) for name in ("frame", "fields")},
+        "store": {
+            "frame": round(spent["frame"] / seconds, 2),
+            "compress": round(spent["compress"] / seconds, 2),
+            "index_and_sqlite": round(spent["other"] / seconds, 2),
+        },
+    }
+    print(
+        json.dumps({"benchmark": "reader.shares", **shares, "date": time.strftime("%Y-%m-%d")}),
+        flush=True,
+    )
+
+
 def memory(path: Path, copies: int) -> None:
     """Print the peak memory of gathering a log, and of one many times as long."""
     program = (
@@ -209,6 +247,7 @@ def main() -> None:
         path = Path(directory) / "events.log"
         write_log(path, options.events)
         compare(path, options.rounds)
+        breakdown(path)
         if options.memory:
             memory(path, options.memory)
 
