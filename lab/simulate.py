@@ -690,7 +690,7 @@ class _Life:
             ap.held_jobs += 1
             ap.result.held_jobs += 1
         elif len(self.holds) > 1:
-            same = self.holds[-1] == self.holds[-2]
+            same = self.holds[-1][0] == self.holds[-2][0]
             ap.result.outcomes["HELD_SAME" if same else "HELD_OTHER"] += 1
         return when + 1
 

@@ -117,8 +117,7 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
             code, subcode = (int(found[1]), int(found[2])) if found else (0, 0)
             reason = text.split("\n")[1].strip() if "\n" in text else ""
             if before := open_hold.get(job):
-                close(job, "HELD_SAME" if (before.code, before.subcode) == (code, subcode)
-                      else "HELD_OTHER")
+                close(job, "HELD_SAME" if before.code == code else "HELD_OTHER")
             count[job] += 1
             released.discard(job)
             open_hold[job] = Hold(job, count[job], when, code, subcode, reason, point[job])

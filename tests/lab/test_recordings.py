@@ -1,0 +1,141 @@
+"""The recordings that come along: whole, scrubbed, small, and what their manifest says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from condor_advice.gather.clock import Clock
+from condor_advice.gather.events import JobEventType
+from condor_advice.gather.sequences import read_log, sequences
+from condor_advice.lab import recording as recordings
+from condor_advice.lab.recording import (
+    SHIPPED,
+    RecordingError,
+    ship,
+    shipped,
+    traces_of_this_machine,
+    unpack,
+)
+from condor_advice.lab.scenarios import load_scenarios
+from condor_advice.lab.truth import in_order, read_holds, read_truth
+from condor_advice.preprocess.episodes import hold_episodes, outcome_of
+
+NAMES = sorted(shipped())
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(request.param, tmp_path_factory.mktemp("recording"))
+
+
+def test_there_are_several_of_different_pools_and_one_is_large() -> None:
+    entries = shipped()
+    assert len(entries) >= 3
+    assert any(entry["episodes"] >= 1500 and entry["settings"]["minutes"] <= 40
+               for entry in entries.values())
+    assert {entry["settings"]["memory_policy"] for entry in entries.values()} == {
+        "stock", "per-run"}
+    assert {entry["settings"]["iso_dates"] for entry in entries.values()} == {True, False}
+
+
+def test_a_test_pool_is_randomised_and_is_no_training_pool() -> None:
+    train = [entry for entry in shipped().values() if entry["use"] == "train"]
+    test = [entry for entry in shipped().values() if entry["use"] == "test"]
+    assert train
+    assert test
+    assert all(entry["settings"]["randomised_release"] for entry in test)
+    for entry in test:
+        for other in train:
+            assert entry["settings"]["seed"] != other["settings"]["seed"]
+            assert not set(entry["execution_points"]) & set(other["execution_points"])
+
+
+def test_together_they_are_at_most_8_megabytes() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 8_000_000
+    assert {path.name for path in SHIPPED.glob("*.tar.xz")} == {f"{n}.tar.xz" for n in NAMES}
+
+
+def test_they_hold_what_their_manifest_says(unpacked: Path) -> None:
+    entry = shipped()[unpacked.name]
+    holds = read_holds(in_order(unpacked / "events" / "EventLog"))
+    assert len(holds) == entry["episodes"]
+    counts = Counter(hold.outcome for hold in holds)
+    by_scenario = entry["episodes_by_scenario"]
+    assert counts == Counter({outcome: sum(row.get(outcome, 0) for row in by_scenario.values())
+                              for outcome in counts})
+    truth = read_truth(unpacked / "truth.jsonl")
+    assert {hold.job for hold in holds} <= set(truth)
+    assert {row.scenario for row in truth.values()} <= set(load_scenarios())
+    assert len({row.scenario for row in truth.values()}) >= 30
+    jobs = [json.loads(line) for line in (unpacked / "jobs.jsonl").read_text().splitlines()]
+    assert {(job["ClusterId"], job["ProcId"]) for job in jobs} == set(truth)
+
+
+def test_nothing_in_them_names_a_machine_or_tells_the_scenario(unpacked: Path) -> None:
+    scenarios = re.compile("|".join(name for name in load_scenarios() if "_" in name))
+    for path in (p for p in unpacked.rglob("*") if p.is_file()):
+        text = path.read_text()
+        assert traces_of_this_machine(text) == [], path
+        assert not re.search(r"/(tmp|work|root)/", text), path
+        if path.name not in ("truth.jsonl", "manifest.json"):
+            assert not scenarios.search(text), path
+
+
+def test_a_release_goes_either_way_after_the_same_reason(unpacked: Path) -> None:
+    outcomes = Counter((hold.code, hold.subcode, hold.outcome)
+                       for hold in read_holds(in_order(unpacked / "events" / "EventLog")))
+    both = [(code, subcode) for code, subcode, outcome in outcomes if outcome == "SUCCEEDED"
+            and outcomes[code, subcode, "HELD_SAME"] >= 3
+            and outcomes[code, subcode, "SUCCEEDED"] >= 3]
+    assert len(both) >= 5
+
+
+def test_preprocessing_finds_the_outcomes_that_the_lab_counts(unpacked: Path) -> None:
+    logs = in_order(unpacked / "events" / "EventLog")
+    counted = {(hold.job, hold.number): hold.outcome for hold in read_holds(logs)}
+    events = [event for log in logs for event in read_log(log, Clock(UTC)).events()
+              if event.type in (JobEventType.SUBMIT, JobEventType.JOB_HELD,
+                                JobEventType.JOB_RELEASED, JobEventType.JOB_ABORTED,
+                                JobEventType.JOB_TERMINATED)]
+    found = {((episode.job.cluster, episode.job.proc), episode.number): outcome_of(episode).name
+             for sequence in sequences(events) for episode in hold_episodes(sequence)}
+    assert found == counted
+
+
+@pytest.fixture
+def small_recording(tmp_path: Path) -> Path:
+    directory = tmp_path / "run"
+    (directory / "events").mkdir(parents=True)
+    (directory / "events" / "EventLog").write_text("000 (001.000.000) …\n...\n")
+    (directory / "manifest.json").write_text(json.dumps({"episodes": 0, "troubles": [1, 2]}))
+    return directory
+
+
+def test_packing_and_unpacking_gives_the_same_files(
+        small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
+    entry = ship(small_recording, "mine", "train", tmp_path / "shelf")
+    first = (tmp_path / "shelf" / "mine.tar.xz").read_bytes()
+    back = unpack("mine", tmp_path / "back")
+    assert (back / "events" / "EventLog").read_text() == "000 (001.000.000) …\n...\n"
+    assert shipped()["mine"] == entry
+    ship(small_recording, "mine", "train", tmp_path / "shelf")
+    assert (tmp_path / "shelf" / "mine.tar.xz").read_bytes() == first
+
+
+def test_a_damaged_or_unknown_recording_is_refused(
+        small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
+    ship(small_recording, "mine", "train", tmp_path / "shelf")
+    packed = tmp_path / "shelf" / "mine.tar.xz"
+    packed.write_bytes(packed.read_bytes()[:-4] + b"oops")
+    with pytest.raises(RecordingError, match="damaged"):
+        unpack("mine", tmp_path)
+    with pytest.raises(RecordingError, match="no recording 'other'; there are mine"):
+        unpack("other", tmp_path)
