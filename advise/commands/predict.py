@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     from condor_advice.advise.prediction import Prediction
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"],
-                                 "ignore_unknown_options": True})
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.sub")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED,
-                metavar="[-- CONDOR_SUBMIT ARGUMENTS]")
+class WithSubmitArguments(click.Command):
+    """A command that keeps what stands after `--` for condor_submit."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the arguments after `--` aside; click would mix them with the files."""
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta["submit_arguments"] = tuple(args[cut + 1:])
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=WithSubmitArguments, options_metavar="[OPTIONS]",
+               context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True,
+                metavar="FILE.sub... [-- CONDOR_SUBMIT ARGUMENTS]")
 @click.option("--model", type=click.Path(path_type=Path),
               help="Model directory made by `failures train`.")
 @click.option("--user", help="Whose history to look at; by default the caller's.")
@@ -26,22 +37,30 @@ if TYPE_CHECKING:
               help="Suggested sizes are enough for this share of like jobs.")
 @click.option("--ignore", multiple=True, metavar="RULE", help="Do not report this lint rule.")
 @click.option("--lint-only", is_flag=True, help="Only look for faults in the file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def predict(file: Path, arguments: tuple[str, ...], model: Path | None, user: str | None,
-            quantile: float, ignore: tuple[str, ...], lint_only: bool, as_json: bool) -> None:
-    """Look at a submit file: faults, risk of failing with reasons, sizes, oddities.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
+@click.pass_context
+def predict(context: click.Context, files: tuple[Path, ...], model: Path | None,
+            user: str | None, quantile: float, ignore: tuple[str, ...], lint_only: bool,
+            as_json: bool) -> None:
+    """Look at submit files: faults, risk of failing with reasons, sizes, oddities.
 
-    Exits with 1 when the file has a fault that HTCondor would refuse or hold the job for.
+    Exits with 1 when a file has a fault that HTCondor would refuse or hold the job for.
     """
     from condor_advice.advise.prediction import look_at
 
-    found = look_at(file, arguments, model_directory=model, user=user, quantile=quantile,
-                    ignore=ignore, lint_only=lint_only, now=time.time())
-    if as_json:
-        click.echo(json.dumps(found.as_dict()))
-    else:
-        _print(found)
-    if any(one.severity == "error" for one in found.findings):
+    faulty = False
+    for file in files:
+        found = look_at(file, context.meta.get("submit_arguments", ()), model_directory=model,
+                        user=user, quantile=quantile, ignore=ignore, lint_only=lint_only,
+                        now=time.time())
+        if as_json:
+            click.echo(json.dumps(found.as_dict()))
+        else:
+            if len(files) > 1:
+                click.echo(f"{file}:")
+            _print(found)
+        faulty |= any(one.severity == "error" for one in found.findings)
+    if faulty:
         sys.exit(1)
 
 

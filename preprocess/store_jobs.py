@@ -1,0 +1,107 @@
+"""The store's events as a job table: one row for every job that was submitted.
+
+What an event log says of a request only when the job ends (the table of resources below a 005)
+is left out: a job that has not ended yet lacks it, and the gap would tell. Requests come from the
+028 ad that `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` adds to the submit event, where that is set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from condor_advice.gather.events import JobEventType
+from condor_advice.gather.store import Store, default_store_path
+from condor_advice.gather.workloads.table import JobState, JobTable, TableBuilder
+
+Record = dict[str, float | str | None]
+
+_INTERESTING = (JobEventType.SUBMIT, JobEventType.EXECUTE, JobEventType.JOB_TERMINATED,
+                JobEventType.JOB_ABORTED, JobEventType.JOB_AD_INFORMATION)
+_ALIAS = re.compile(r"[?&]alias=([^&>]+)")
+_HOST = re.compile(r"<([^:>?]+)")
+# column -> (attribute of the 028 ad, factor to the column's unit)
+_REQUESTS = {"requested_cpus": ("RequestCpus", 1.0), "requested_memory_mb": ("RequestMemory", 1.0),
+             "requested_disk_mb": ("RequestDisk", 1.0 / 1024.0),
+             "requested_seconds": ("AllowedExecuteDuration", 1.0)}
+_NAMES = {"user": "Owner", "group": "AccountingGroup", "executable": "Cmd", "name": "JobBatchName"}
+
+
+def read_store_jobs(path: Path | None = None) -> JobTable:
+    """Read every job whose submit the store has; a cluster id used again is another job."""
+    builder = TableBuilder()
+    with Store(path or default_store_path()) as store:
+        open_jobs: dict[tuple[str, int, int], Record] = {}
+        for piece in store.pieces():
+            columns = piece.columns
+            for row in range(len(columns)):
+                kind = int(columns.type[row])
+                if kind not in _INTERESTING or columns.cluster[row] < 0:
+                    continue
+                key = (piece.access_point, int(columns.cluster[row]), int(columns.proc[row]))
+                moment = float(columns.time_us[row]) / 1e6
+                if kind == JobEventType.SUBMIT:
+                    known = open_jobs.get(key)
+                    if known is not None and known["submit_time"] == moment:
+                        continue        # the same submit, from a user log and the global one
+                    if known is not None:
+                        builder.add(f"{key[1]}.{key[2]}", known)
+                    open_jobs[key] = _submitted(key, moment, columns.ad(row))
+                elif key in open_jobs:
+                    _take(open_jobs[key], JobEventType(kind), moment, columns.ad(row))
+        for key, record in open_jobs.items():
+            builder.add(f"{key[1]}.{key[2]}", record)
+    return builder.table().in_submit_order()
+
+
+def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object]) -> Record:
+    notes = ad.get("StructuredNotes")
+    name = ""
+    if isinstance(notes, Mapping):
+        name = str(notes.get("DAGNodeName") or notes.get("JobBatchName") or "")
+    return {"submit_time": moment, "name": name, "cluster": f"{key[0]}#{key[1]}",
+            "state": float(JobState.UNKNOWN)}
+
+
+def _take(record: Record, kind: JobEventType, moment: float, ad: Mapping[str, object]) -> None:
+    if kind == JobEventType.JOB_AD_INFORMATION:
+        if record.get("start_time") is None and record.get("end_time") is None:
+            _requests(record, ad)
+    elif kind == JobEventType.EXECUTE:
+        record.setdefault("start_time", moment)
+        record.setdefault("execution_point", _host(ad))
+    elif kind == JobEventType.JOB_ABORTED:
+        record["end_time"], record["state"] = moment, float(JobState.CANCELLED)
+    else:
+        passed = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
+        record["end_time"] = moment
+        record["state"] = float(JobState.SUCCEEDED if passed else JobState.FAILED)
+        record["used_memory_mb"] = _number(ad, "MemoryUsage")
+        disk = _number(ad, "DiskUsage")
+        record["used_disk_mb"] = None if disk is None else disk / 1024.0
+
+
+def _requests(record: Record, ad: Mapping[str, object]) -> None:
+    for column, (attribute, factor) in _REQUESTS.items():
+        value = _number(ad, attribute)
+        if value is not None:
+            record[column] = value * factor
+    for column, attribute in _NAMES.items():
+        text = ad.get(attribute)
+        if isinstance(text, str) and text:
+            record[column] = text
+
+
+def _host(ad: Mapping[str, object]) -> str:
+    slot = ad.get("SlotName")
+    if isinstance(slot, str) and "@" in slot:
+        return slot.rpartition("@")[2]
+    address = str(ad.get("ExecuteHost") or "")
+    match = _ALIAS.search(address) or _HOST.search(address)
+    return match[1] if match else ""
+
+
+def _number(ad: Mapping[str, object], name: str) -> float | None:
+    value = ad.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
