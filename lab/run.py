@@ -513,24 +513,35 @@ class _Lab:
         self.world.starters_to_kill.clear()
 
     def _kill_starter(self, slot: str) -> None:
-        """Kill the starter of a slot; it is ours if it was started with our configuration."""
         slot_name, point = slot.split("@")[:2]
+        # A starter knows its slot, but only its startd knows which execution point it is.
+        startds = {pid for pid, words in self._processes("condor_startd")
+                   if point.upper() in words}
+        for pid, words in self._processes("condor_starter"):
+            with contextlib.suppress(OSError):
+                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if slot_name in words and parent in startds:
+                    os.kill(pid, signal.SIGKILL)
+
+    def _processes(self, program: str) -> Iterator[tuple[int, list[str]]]:
+        """Processes of a daemon and their words; ours were started with our configuration."""
         config = f"CONDOR_CONFIG={self.pool.config_file}".encode()
         for process in Path("/proc").iterdir():
             if not process.name.isdigit():
                 continue
             with contextlib.suppress(OSError):
-                words = (process / "cmdline").read_bytes().split(b"\0")
-                if (words[0].endswith(b"condor_starter") and slot_name.encode() in words
-                        and point.upper().encode() in words
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if (words[0].endswith(program)
                         and config in (process / "environ").read_bytes().split(b"\0")):
-                    os.kill(int(process.name), signal.SIGKILL)
+                    yield int(process.name), words
 
     # -- what is left in the end
 
     def collect(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The last ad of every job, and one ad for each run of one."""
-        self.pool.run(["condor_reconfig"], check=False)     # writes what is buffered
+        for pid, _ in self._processes("condor_dagman"):
+            os.kill(pid, signal.SIGSTOP)        # or it submits a node after we have looked
+        time.sleep(1)
         ads = {(ad["ClusterId"], ad["ProcId"]): ad
                for tool in (["condor_history", "-json"], ["condor_q", "-allusers", "-json"])
                for ad in json.loads(self.pool.run(tool).stdout or "[]")}
