@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.look import NoSuchLog, UnreadableLog
 from condor_advice.gather.store import Gap, Store
-from condor_advice.gather.tail import LogTail, NoSuchLog, UnreadableLog
+from condor_advice.gather.tail import LogTail
 from condor_advice.gather.watch import Watcher
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from condor_advice.gather.clock import Clock, find_zone
+from condor_advice.gather.look import NoSuchLog, UnreadableLog
 from condor_advice.gather.rotation import LogFile, read_header
 from condor_advice.gather.store import Store
-from condor_advice.gather.tail import LogTail, NoSuchLog, UnreadableLog, unread_bytes
+from condor_advice.gather.tail import LogTail, unread_bytes
 from condor_advice.lab.rotating_log import RotatingLog, held_event
 
 CLOCK = Clock(find_zone("UTC"))
