@@ -27,6 +27,7 @@ help:
 	@echo 'make results    the same, written to docs/results.md (BENCH=name: only that one)'
 	@echo 'make soak       a day of a busy access point in 12 minutes, plotted to out/'
 	@echo 'make pool       HTCondor in .pool/, unless condor_master is on PATH'
+	@echo 'make condor_checkpoint.pyz    the in-job hook as one file, for transfer_input_files'
 	@echo 'make clean      remove what builds and tests left; distclean: also .venv and .pool'
 
 # ---- the virtual environment: the core for the demo, everything for the tests -----------
@@ -84,6 +85,10 @@ soak: .venv/dev
 .PHONY: results
 results: .venv/dev
 	@$(PY) tools/write_results.py $(BENCH)
+
+# One file with the hook, its command and its model; needs no .venv.
+condor_checkpoint.pyz: tools/make_pyz.py $(wildcard checkpoint/*.py) checkpoint/model.json
+	@$(PYTHON) tools/make_pyz.py $@
 
 .PHONY: clean
 clean:

@@ -36,7 +36,9 @@ from condor_checkpoint.condor import Job, number
 from condor_checkpoint.files import CheckpointFiles
 from condor_checkpoint.journal import Journal, blend
 from condor_checkpoint.policy import (
+    DEADLINE,
     NEVER,
+    PREDICTED,
     TIME,
     Alarm,
     Card,
@@ -311,6 +313,7 @@ class Checkpoint:
             self._asked = ""
             leaving = self._exit_after is not None or self._stop_signal
             self.journal.note(0.0, self._alarmed(), "checkpoint" if leaving else "")
+        self._warn_of_loss(reason)
         self.job.chirp(
             {
                 "ChirpCheckpointTime": int(time.time()),
@@ -320,6 +323,28 @@ class Checkpoint:
             }
         )
         self._consider()
+
+    def _warn_of_loss(self, reason: str) -> None:
+        """Say when HTCondor will not carry this checkpoint out of the scratch directory.
+
+        Seen with 25.14: a hold for memory transfers nothing, not even with ON_EXIT_OR_EVICT,
+        and an eviction transfers nothing without it, not even after the checkpoint exit code.
+        """
+        scratch = self.job.scratch
+        if self.files is None or scratch is None:
+            return
+        inside = os.path.realpath(self.files.directory).startswith(os.path.realpath(scratch))
+        on_eviction = self.job.ad.get("WhenToTransferOutput") == "ON_EXIT_OR_EVICT"
+        if inside and reason == VACATE and not on_eviction:
+            self._say_once(
+                "this checkpoint is lost with the scratch directory; add when_to_transfer_output "
+                "= ON_EXIT_OR_EVICT and name it in transfer_output_files"
+            )
+        elif inside and reason in (PREDICTED, DEADLINE) and self._exit_after is None:
+            self._say_once(
+                "this checkpoint is lost if the job is held; add checkpoint_exit_code = 85 and "
+                'transfer_checkpoint_files, and use exit_after="auto"'
+            )
 
     def request(self, reason: str = EXPLICIT) -> None:
         """Ask for a save at the next poll."""
