@@ -36,7 +36,15 @@ from condor_advice.lab.pool import EventLog, ExecutionPoint, Pool
 from condor_advice.lab.recording import Recording, leave_recording
 from condor_advice.lab.scenarios import Scenario, load_scenarios
 from condor_advice.lab.truth import Truth, utc
-from condor_advice.lab.world import Batch, Cause, Point, Trouble, World, healthy_batch
+from condor_advice.lab.world import (
+    SMALL_SCRATCH_MB,
+    Batch,
+    Cause,
+    Point,
+    Trouble,
+    World,
+    healthy_batch,
+)
 
 TROUBLES = ("exit", "hook", "scratch", "wrapper")
 PERSONALITIES = ("steady", "bare", "flaky", "black-hole", "small")
@@ -52,7 +60,6 @@ AD_ATTRIBUTES = (
     "AllowedExecuteDuration", "DAGManJobId", "DAGNodeName",
 )
 
-_SMALL_SCRATCH_MB = 96
 # The pool has HTCondor's stock policies as they come. This is the other half of reality: the
 # usage in the job ad is that of the run before until the starter has reported twice.
 _PER_RUN_POLICY = """\
@@ -260,7 +267,7 @@ def _small_startd(point: Point) -> Path:
 #!/bin/sh
 echo $$ > {point.pid_file}
 exec unshare --user --map-root-user --mount sh -c '
-    mount -t tmpfs -o size={_SMALL_SCRATCH_MB}m,mode=755 tmpfs {point.execute}
+    mount -t tmpfs -o size={SMALL_SCRATCH_MB}m,mode=755 tmpfs {point.execute}
     exec unshare --user --map-user='$(id -u)' --map-group='$(id -g)' -- \\
         "$(condor_config_val SBIN)/condor_startd" "$@"
 ' sh "$@"

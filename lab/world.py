@@ -7,6 +7,7 @@ something later: write the missing file, end an outage, evict a job.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -34,6 +35,7 @@ point() { sed -n 's/^Name = ".*@\\(.*\\)@.*"$/\\1/p' "$_CONDOR_MACHINE_AD" | hea
 """
 
 
+SMALL_SCRATCH_MB = 96
 _TROUBLES = {"flaky": ("exit", "hook", "wrapper"), "black-hole": ("exit",)}
 
 
@@ -170,12 +172,11 @@ class World:
         filler = _scratch_filler(point)
         if filler is None:
             return
-        try:
-            with filler.open("wb") as file:
-                while file.write(bytes(1 << 20)):
-                    file.flush()
-        except OSError:
-            pass                        # full: that is the aim
+        # Never more than the small file system holds: should the startd be gone, and its
+        # mount with it, this must not fill the disk of the machine.
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            for _ in range(SMALL_SCRATCH_MB):
+                file.write(bytes(1 << 20))
 
 
 def _scratch_filler(point: Point) -> Path | None:
