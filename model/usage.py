@@ -107,14 +107,14 @@ def read_usage(files: Iterable[Path | str]) -> list[RecordedJob]:
     """Read recorded usage, in the order in which the jobs began.
 
     A line is one job with its `samples`; or the lines are samples as `condor-checkpoint record`
-    writes them, one file for each job, with the exit status at the end.
+    writes them, of one job after the other.
     """
     jobs = []
     for path in map(Path, files):
         with _open(path) as file:
             lines = [json.loads(line) for line in file if line.strip()]
         whole = [line for line in lines if "samples" in line]
-        for line in whole or [_one_job(path, lines)]:
+        for line in whole or _recordings(path, lines):
             known = set(Sample._fields)
             samples = [
                 Sample(**{key: value for key, value in sample.items() if key in known})
@@ -129,18 +129,28 @@ def read_usage(files: Iterable[Path | str]) -> list[RecordedJob]:
     return sorted(jobs, key=lambda job: job.samples[0].time)
 
 
-def _one_job(path: Path, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    samples = [line for line in lines if "elapsed" in line]
-    ends = [line for line in lines if "ended" in line]
-    if len(samples) < 2:
+def _recordings(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cut the recordings of several jobs apart; the time since the start begins again."""
+    jobs: list[dict[str, Any]] = []
+    previous = float("inf")
+    for line in lines:
+        if "elapsed" in line:
+            if line["elapsed"] < previous:
+                # A recording that is cut off is of a job that was.
+                name = f"{path.stem}-{len(jobs)}"
+                jobs.append({"job": name, "failed": True, "cause": "cut off", "samples": []})
+            jobs[-1]["samples"].append(line)
+            previous = line["elapsed"]
+        elif "ended" in line and jobs:
+            failed = line["exit"] != 0
+            jobs[-1].update(failed=failed, cause="exit" if failed else "")
+            previous = float("inf")
+    jobs = [job for job in jobs if len(job["samples"]) > 1]
+    if not jobs:
         raise TooLittleUsage(f"{path}: no usage samples; `condor-checkpoint record` makes them")
-    steps = np.diff([sample["elapsed"] for sample in samples])
-    # A recording that was cut off is of a job that was.
-    failed = not ends or ends[-1]["exit"] != 0
-    cause = "" if not failed else "exit" if ends else "cut off"
-    interval = float(np.median(steps))
-    outcome = {"job": path.stem, "failed": failed, "cause": cause}
-    return {**outcome, "interval": interval, "samples": samples}
+    for job in jobs:
+        job["interval"] = float(np.median(np.diff([one["elapsed"] for one in job["samples"]])))
+    return jobs
 
 
 def _open(path: Path) -> IO[str]:

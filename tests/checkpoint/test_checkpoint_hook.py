@@ -57,7 +57,8 @@ def test_saves_come_by_the_period_and_nothing_else_happens():
     reasons = []
     with Checkpoint(reasons.append, period=0.2, interval=0) as checkpoint:
         work(checkpoint, 0.95)
-    assert reasons == ["period"] * 4
+    assert set(reasons) == {"period"}
+    assert 2 <= len(reasons) <= 4
 
 
 def test_no_thread_and_no_handler_is_left_behind():

@@ -196,12 +196,24 @@ def test_a_model_no_better_than_chance_is_not_written(tmp_path):
     assert not out.exists()
 
 
-def test_a_recording_of_one_job_is_read(tmp_path):
-    source = tmp_path / "job.jsonl"
-    lines = [{"time": 100.0 + n, "elapsed": float(n), "memory": 1.0} for n in range(10)]
-    source.write_text("\n".join(map(json.dumps, [*lines, {"ended": 111.0, "exit": 1}])))
-    [job] = usage.read_usage([source])
-    assert (job.failed, job.interval, len(job.samples)) == (True, 1.0, 10)
+def test_recordings_of_several_jobs_are_read_from_one_file(tmp_path):
+    def recording(begin, *end):
+        lines = [{"time": begin + n, "elapsed": float(n), "memory": 1.0} for n in range(10)]
+        return "".join(json.dumps(line) + "\n" for line in [*lines, *end])
+
+    source = tmp_path / "jobs.jsonl"
+    source.write_text(
+        recording(100.0, {"ended": 111.0, "exit": 1})
+        + recording(200.0)
+        + recording(300.0, {"ended": 311.0, "exit": 0})
+    )
+    jobs = usage.read_usage([source])
+    assert [(job.failed, job.cause) for job in jobs] == [
+        (True, "exit"),
+        (True, "cut off"),
+        (False, ""),
+    ]
+    assert {(job.interval, len(job.samples)) for job in jobs} == {(1.0, 10)}
 
 
 def test_an_empty_recording_is_named(tmp_path):
