@@ -247,6 +247,7 @@ class Checkpoint:
             return
         self._closed = False
         self._last_save = self._begun = _now()
+        self.journal.note(0.0, False)  # found like this by the next run, it was cut off
         if threading.current_thread() is threading.main_thread():
             for number_ in self._signals:
                 self._old_handlers[number_] = signal.getsignal(number_)

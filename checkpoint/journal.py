@@ -30,7 +30,6 @@ class Journal:
         self._starts = number(job.ad, "NumShadowStarts")
         self._begun = time.monotonic()
         self._read()
-        self.note(0.0, False)
 
     def _read(self) -> None:
         if self.path is None:

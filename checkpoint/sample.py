@@ -77,16 +77,15 @@ class Sampler:
 
     def _top_of_job(self) -> int:
         """Return the process that the starter started, or this one outside HTCondor."""
-        pid = os.getpid()
-        starter = self.job.starter_pid
-        if starter is None:
+        pid = current = os.getpid()
+        if not self.job.is_condor:
             return pid
-        current = pid
         for _ in range(100):
             parent = _parent(self._proc, current)
             if parent is None or parent <= 1:
-                return pid  # the starter is in another PID namespace
-            if parent == starter:
+                break  # the starter is in another PID namespace
+            name = _read(os.path.join(self._proc, str(parent), "comm")) or ""
+            if parent == self.job.starter_pid or name.strip() == "condor_starter":
                 return current
             current = parent
         return pid

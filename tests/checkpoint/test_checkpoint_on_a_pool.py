@@ -26,7 +26,7 @@ step=$(cat checkpoints/step 2>/dev/null || echo 0)
 echo start at $step
 mkdir -p checkpoints
 trap 'echo $step > checkpoints/new; mv checkpoints/new checkpoints/step; echo saved' USR1
-while [ $step -lt 100 ]; do sleep 0.1; step=$((step + 1)); echo $step >> $1; done
+while [ $step -lt 200 ]; do sleep 0.1; step=$((step + 1)); echo $step >> $1; done
 echo done $step
 """
 RECIPES = {"hook": ON_HOLD + ON_EVICTION, "trouble": ON_EVICTION, "plain": ""}
@@ -53,16 +53,8 @@ class Mix:
         directory.chmod(0o777)
         clusters = {name: pool.submit(self.describe(name), cwd=directory) for name in KINDS}
         clusters["shell"] = pool.submit(self.describe_shell(), cwd=directory)
-        self.wait_for_steps(80, "evicted-hook", "evicted-plain", "trouble", "shell")
-        pool.run(
-            [
-                "condor_vacate_job",
-                *(
-                    str(clusters[name])
-                    for name in ("evicted-hook", "evicted-plain", "trouble", "shell")
-                ),
-            ]
-        )
+        for name in self.in_order_of_steps(80, "evicted-hook", "evicted-plain", "trouble", "shell"):
+            pool.run(["condor_vacate_job", str(clusters[name])])
         self.holds = {}
         for name in ("leak-hook", "leak-plain"):
             [self.holds[name]] = pool.wait_for(clusters[name], JobStatus.HELD, 90)
@@ -109,10 +101,14 @@ error = {name}.err
 log = {name}.log
 """
 
-    def wait_for_steps(self, count, *names):
-        until = time.monotonic() + 90
-        while any(len(self.steps(name)) < count for name in names):
-            assert time.monotonic() < until, {name: len(self.steps(name)) for name in names}
+    def in_order_of_steps(self, count, *names):
+        """Yield each job once it has done so many steps."""
+        left, until = list(names), time.monotonic() + 90
+        while left:
+            assert time.monotonic() < until, {name: len(self.steps(name)) for name in left}
+            for name in [name for name in left if len(self.steps(name)) >= count]:
+                left.remove(name)
+                yield name
             time.sleep(0.2)
 
     def steps(self, name):
@@ -169,9 +165,9 @@ def test_an_evicted_job_resumes(mix):
 @pytest.mark.slow
 def test_a_wrapped_shell_program_resumes(mix):
     steps = mix.steps("shell")
-    assert steps[-1] == 100
+    assert steps[-1] == TOTAL
     assert mix.lost("shell") < 1.0
-    assert "done 100" in mix.out("shell")
+    assert f"done {TOTAL}" in mix.out("shell")
 
 
 @pytest.mark.slow

@@ -227,6 +227,20 @@ def test_the_starters_update_is_found_in_both_places(tmp_path):
     assert job.usage()["DiskUsage"] == 8
 
 
+def test_the_job_begins_below_the_starter(tmp_path):
+    # shell (20) started by the starter (10) started this process
+    me = os.getpid()
+    for pid, parent, name in ((10, 1, "condor_starter"), (20, 10, "sh"), (me, 20, "python")):
+        after = ["S", str(parent), *["0"] * 40]
+        write(tmp_path / f"proc/{pid}/stat", f"{pid} ({name}) {' '.join(after)}")
+        write(tmp_path / f"proc/{pid}/comm", f"{name}\n")
+    job = Job({"_CONDOR_SCRATCH_DIR": str(tmp_path)})
+    assert Sampler(job, root=str(tmp_path)).pid == 20
+    assert Sampler(Job({}), root=str(tmp_path)).pid == me
+    write(tmp_path / "proc/10/comm", "init\n")
+    assert Sampler(job, root=str(tmp_path)).pid == me
+
+
 def test_outside_condor_there_is_nothing_to_say_and_nobody_to_tell():
     job = Job({})
     assert not job.is_condor
