@@ -154,7 +154,7 @@ def test_gathering_a_rotating_event_log_while_jobs_run_misses_and_doubles_nothin
         follower = subprocess.Popen([*command, "--follow"], env=pool.environ, text=True)
         clusters.append(pool.submit(SHORT.format(count=4), cwd=tmp_path))
         pool.wait_for(clusters[2], JobStatus.COMPLETED, timeout_seconds=120)
-        time.sleep(3.0)  # the shadows write their last words
+        assert wait_for_events(store, lambda found: found.get(5, 0) >= 8 + 4 + 4)
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(timeout=30) == 0
     finally:
