@@ -42,20 +42,38 @@ class Log:
     # ROC AUC of an earlier quick study, by horizon, and F1 of the last-outcome rule there.
     reference: Mapping[str, float]
     last_outcome_f1: float
-    published: Mapping[str, float] | None       # of a predictor that saw the job's end
+    published: Mapping[str, float] | None  # of a predictor that saw the job's end
     studies: bool
 
 
 LOGS = (
-    Log("KTH-SP2", "KTH-SP2-1996-2.1-cln.swf", frozenset({JobState.FAILED}),
-        {"submit": 0.843, "start": 0.851, "two_minutes": 0.831}, 0.55, None, False),
-    Log("CTC-SP2", "CTC-SP2-1996-3.1-cln.swf", frozenset({JobState.FAILED}),
-        {"submit": 0.756, "start": 0.791, "two_minutes": 0.769}, 0.45,
-        {"accuracy": 0.937, "recall": 0.744, "precision": 0.942, "f1": 0.833}, True),
-    Log("SDSC-BLUE", "SDSC-BLUE-2000-4.2-cln.swf",
+    Log(
+        "KTH-SP2",
+        "KTH-SP2-1996-2.1-cln.swf",
+        frozenset({JobState.FAILED}),
+        {"submit": 0.843, "start": 0.851, "two_minutes": 0.831},
+        0.55,
+        None,
+        False,
+    ),
+    Log(
+        "CTC-SP2",
+        "CTC-SP2-1996-3.1-cln.swf",
+        frozenset({JobState.FAILED}),
+        {"submit": 0.756, "start": 0.791, "two_minutes": 0.769},
+        0.45,
+        {"accuracy": 0.937, "recall": 0.744, "precision": 0.942, "f1": 0.833},
+        True,
+    ),
+    Log(
+        "SDSC-BLUE",
+        "SDSC-BLUE-2000-4.2-cln.swf",
         frozenset({JobState.FAILED, JobState.CANCELLED}),
-        {"submit": 0.893, "start": 0.923, "two_minutes": 0.908}, 0.58,
-        {"accuracy": 0.943, "recall": 0.855, "precision": 0.896, "f1": 0.862}, False),
+        {"submit": 0.893, "start": 0.923, "two_minutes": 0.908},
+        0.58,
+        {"accuracy": 0.943, "recall": 0.855, "precision": 0.896, "f1": 0.862},
+        False,
+    ),
 )
 HORIZONS = tuple(Horizon)
 
@@ -69,8 +87,14 @@ def measure(log: Log, data: Path, work: Path, settings: TrainSettings) -> dict[s
     def read() -> JobTable:
         nonlocal table
         if table is None:
-            path = next((data / f"{log.file}{end}" for end in ("", ".xz", ".gz")
-                         if (data / f"{log.file}{end}").exists()), data / log.file)
+            path = next(
+                (
+                    data / f"{log.file}{end}"
+                    for end in ("", ".xz", ".gz")
+                    if (data / f"{log.file}{end}").exists()
+                ),
+                data / log.file,
+            )
             table = read_swf(path)
         return table
 
@@ -79,16 +103,26 @@ def measure(log: Log, data: Path, work: Path, settings: TrainSettings) -> dict[s
         if not kept.exists():
             report, _ = evaluate(read(), [horizon], labels, SPLIT, settings)
             kept.write_text(json.dumps(report))
-            print(log.name, horizon, f"{report['horizons'][str(horizon)]['roc_auc']:.4f}",
-                  flush=True)
+            print(
+                log.name, horizon, f"{report['horizons'][str(horizon)]['roc_auc']:.4f}", flush=True
+            )
         report = json.loads(kept.read_text())
         if not found:
             found = {**report, "horizons": {}}
         found["horizons"] |= report["horizons"]
     kept = work / f"{log.name}-studies.json"
     if log.studies and not kept.exists():
-        more, _ = extras(read(), labels, SPLIT, settings, found, compare=True, online=True,
-                         sizes=True, profiles=True)
+        more, _ = extras(
+            read(),
+            labels,
+            SPLIT,
+            settings,
+            found,
+            compare=True,
+            online=True,
+            sizes=True,
+            profiles=True,
+        )
         kept.write_text(json.dumps(more))
     if log.studies:
         found |= json.loads(kept.read_text())
@@ -98,17 +132,20 @@ def measure(log: Log, data: Path, work: Path, settings: TrainSettings) -> dict[s
 def page(results: Mapping[str, Mapping[str, Any]], settings: TrainSettings) -> str:
     """Return the Markdown page."""
     lines = [
-        "# Results: failure models", "",
+        "# Results: failure models",
+        "",
         f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())} by "
         "`python bench/failure_results.py`, "
-        f"version {_commit()}, {platform.machine()}, Python {platform.python_version()}.", "",
+        f"version {_commit()}, {platform.machine()}, Python {platform.python_version()}.",
+        "",
         "Time split 60/40: models, thresholds and parameters come from jobs that had *ended* "
         "before the split; the test are the jobs *submitted* after it. History features use "
         "outcomes of the test period as they became known, never earlier. Search: "
         f"{settings.trials} random trials on time-ordered folds of the training part, seed "
         f"{settings.seed}; {settings.members} members averaged. Thresholds maximise F1 on the "
         "folds. Intervals: 95 %, bootstrap over days. The logs are from the Parallel Workloads "
-        "Archive; our thanks to the people who made them available.", "",
+        "Archive; our thanks to the people who made them available.",
+        "",
         "At `start` only jobs that did start are asked about; at `two_minutes` only those still "
         "running then; `running` asks at 10 minutes, 20, 40 and so on, as long as a job runs.",
         "",
@@ -120,60 +157,100 @@ def page(results: Mapping[str, Mapping[str, Any]], settings: TrainSettings) -> s
 
 
 def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
-    lines = [f"## {log.name}", "",
-             f"{report['jobs']} jobs; states {report['states']}; failed means "
-             f"{', '.join(report['failed_states'])}.", "",
-             *score_table({**report, "horizons": {
-                 name: one for name, one in report["horizons"].items()
-                 if name != Horizon.POST_MORTEM}}), ""]
+    lines = [
+        f"## {log.name}",
+        "",
+        f"{report['jobs']} jobs; states {report['states']}; failed means "
+        f"{', '.join(report['failed_states'])}.",
+        "",
+        *score_table(
+            {
+                **report,
+                "horizons": {
+                    name: one
+                    for name, one in report["horizons"].items()
+                    if name != Horizon.POST_MORTEM
+                },
+            }
+        ),
+        "",
+    ]
     verdicts = []
     for horizon, wanted in log.reference.items():
         one = report["horizons"].get(horizon)
         if one:
             verdicts.append(f"{horizon} {one['roc_auc']:.3f} against {wanted:.3f}")
-    lines += [f"Against an earlier quick study (ROC AUC): {'; '.join(verdicts)}. F1 of the "
-              f"last-outcome rule in that study: {log.last_outcome_f1:.2f}.", ""]
+    lines += [
+        f"Against an earlier quick study (ROC AUC): {'; '.join(verdicts)}. F1 of the "
+        f"last-outcome rule in that study: {log.last_outcome_f1:.2f}.",
+        "",
+    ]
     end = report["horizons"].get(str(Horizon.POST_MORTEM))
     if end:
         lines += [
             "`post_mortem` is no prediction: it is given run time and CPU time, which exist only "
             "after the job has ended (a job that ran to its limit was killed; a missing CPU time "
-            "means that it failed). It stands here because published figures were made so.", "",
-            "| | accuracy | recall | precision | F1 |", "|---|---|---|---|---|",
+            "means that it failed). It stands here because published figures were made so.",
+            "",
+            "| | accuracy | recall | precision | F1 |",
+            "|---|---|---|---|---|",
             f"| post_mortem | {end['accuracy']:.3f} | {end['recall']:.3f} "
-            f"| {end['precision']:.3f} | {end['f1']:.3f} |"]
+            f"| {end['precision']:.3f} | {end['f1']:.3f} |",
+        ]
         if log.published:
-            lines.append("| published | " + " | ".join(
-                f"{log.published[name]:.3f}" for name in ("accuracy", "recall", "precision", "f1"))
-                + " |")
+            lines.append(
+                "| published | "
+                + " | ".join(
+                    f"{log.published[name]:.3f}"
+                    for name in ("accuracy", "recall", "precision", "f1")
+                )
+                + " |"
+            )
         lines.append("")
-    for name, section in (("compare", _compare), ("online", _online), ("sizes", _sizes),
-                          ("profiles", _profiles)):
+    for name, section in (
+        ("compare", _compare),
+        ("online", _online),
+        ("sizes", _sizes),
+        ("profiles", _profiles),
+    ):
         if name in report:
             lines += section(report[name])
     return lines
 
 
 def _compare(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    lines = ["### Few failures: ways compared at submit", "",
-             "Same trees, same jobs, threshold chosen on the latest fifth of the training part. "
-             "`active` and `random_labels` saw only that many labels.", "",
-             "| way | labels | ROC AUC | PR AUC | F1 | precision | recall |",
-             "|---|---|---|---|---|---|---|"]
-    return lines + [
-        f"| {name} | {one['labels']:.0f} | {one['roc_auc']:.3f} | {one['pr_auc']:.3f} "
-        f"| {one['f1']:.3f} | {one['precision']:.3f} | {one['recall']:.3f} |"
-        for name, one in found.items()] + [""]
+    lines = [
+        "### Few failures: ways compared at submit",
+        "",
+        "Same trees, same jobs, threshold chosen on the latest fifth of the training part. "
+        "`active` and `random_labels` saw only that many labels.",
+        "",
+        "| way | labels | ROC AUC | PR AUC | F1 | precision | recall |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return (
+        lines
+        + [
+            f"| {name} | {one['labels']:.0f} | {one['roc_auc']:.3f} | {one['pr_auc']:.3f} "
+            f"| {one['f1']:.3f} | {one['precision']:.3f} | {one['recall']:.3f} |"
+            for name, one in found.items()
+        ]
+        + [""]
+    )
 
 
 def _online(found: Mapping[str, Any]) -> list[str]:
     worst = min((one["retrained_roc_auc"] for one in found["stretches"]), default=float("nan"))
-    return ["### Online, at submit", "",
-            f"Predict {found['every_days']:.0f} days, then learn from what ended: ROC AUC "
-            f"{found['retrained_roc_auc']:.3f} over {found['jobs']} jobs, against "
-            f"{found['fixed_roc_auc']:.3f} for the model trained once at the split (PR AUC "
-            f"{found['retrained_pr_auc']:.3f} against {found['fixed_pr_auc']:.3f}); worst stretch "
-            f"{worst:.3f}.", ""]
+    return [
+        "### Online, at submit",
+        "",
+        f"Predict {found['every_days']:.0f} days, then learn from what ended: ROC AUC "
+        f"{found['retrained_roc_auc']:.3f} over {found['jobs']} jobs, against "
+        f"{found['fixed_roc_auc']:.3f} for the model trained once at the split (PR AUC "
+        f"{found['retrained_pr_auc']:.3f} against {found['fixed_pr_auc']:.3f}); worst stretch "
+        f"{worst:.3f}.",
+        "",
+    ]
 
 
 def _sizes(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -181,33 +258,52 @@ def _sizes(found: Sequence[Mapping[str, Any]]) -> list[str]:
     for target in found:
         lines += [
             f"`{target['target']}`, {target['jobs']} test jobs. Waste: allocated beyond use, over "
-            "use. Under-allocated: share of jobs that used more than the size.", "",
+            "use. Under-allocated: share of jobs that used more than the size.",
+            "",
             "| rule | answered | MAPE % | median APE % | waste | under-allocated |",
-            "|---|---|---|---|---|---|"]
-        lines += [f"| {name} | {one['answered']:.2f} | {one['mape']:.0f} | {one['median_ape']:.0f} "
-                  f"| {one['waste']:.2f} | {one['under_allocated']:.3f} |"
-                  for name, one in target["rules"].items()]
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {name} | {one['answered']:.2f} | {one['mape']:.0f} | {one['median_ape']:.0f} "
+            f"| {one['waste']:.2f} | {one['under_allocated']:.3f} |"
+            for name, one in target["rules"].items()
+        ]
         lines.append("")
     return lines
 
 
 def _profiles(found: Mapping[str, Any]) -> list[str]:
-    lines = ["### Job profiles", "",
-             f"{found['components']} profiles by BIC. As further features at submit: ROC AUC "
-             f"{found['as_features']['roc_auc_with']:.3f} with, "
-             f"{found['as_features']['roc_auc_without']:.3f} without.", "",
-             "| profile | jobs | users | median run s | median request s | median cores "
-             "| submits/h of the user | failed |", "|---|---|---|---|---|---|---|---|"]
-    return lines + [
-        f"| {one['profile']} | {one['jobs']} | {one['users']} | {one['median_run_seconds']:.0f} "
-        f"| {one['median_requested_seconds']:.0f} | {one['median_cpus']:.0f} "
-        f"| {one['user_submits_per_hour']:.1f} | {one['failed']:.3f} |"
-        for one in found["table"]] + [""]
+    lines = [
+        "### Job profiles",
+        "",
+        f"{found['components']} profiles by BIC. As further features at submit: ROC AUC "
+        f"{found['as_features']['roc_auc_with']:.3f} with, "
+        f"{found['as_features']['roc_auc_without']:.3f} without.",
+        "",
+        "| profile | jobs | users | median run s | median request s | median cores "
+        "| submits/h of the user | failed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return (
+        lines
+        + [
+            f"| {one['profile']} | {one['jobs']} | {one['users']} "
+            f"| {one['median_run_seconds']:.0f} "
+            f"| {one['median_requested_seconds']:.0f} | {one['median_cpus']:.0f} "
+            f"| {one['user_submits_per_hour']:.1f} | {one['failed']:.3f} |"
+            for one in found["table"]
+        ]
+        + [""]
+    )
 
 
 def _commit() -> str:
-    found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return found.stdout.strip() or "unknown"
 
 
@@ -223,11 +319,15 @@ def main() -> None:
     parser.add_argument("--log", choices=[log.name for log in LOGS], action="append")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    settings = TrainSettings(trials=arguments.trials, seed=arguments.seed,
-                             threads=arguments.threads)
+    settings = TrainSettings(
+        trials=arguments.trials, seed=arguments.seed, threads=arguments.threads
+    )
     np.seterr(all="ignore")
-    results = {log.name: measure(log, arguments.data, arguments.work, settings) for log in LOGS
-               if not arguments.log or log.name in arguments.log}
+    results = {
+        log.name: measure(log, arguments.data, arguments.work, settings)
+        for log in LOGS
+        if not arguments.log or log.name in arguments.log
+    }
     arguments.out.write_text(page(results, settings))
     print(f"written to {arguments.out}")
 

@@ -36,20 +36,34 @@ def history(jobs: int = 250_000) -> None:
     maker = JobFeatures.for_table(table)
     wall, cpu = time.perf_counter(), time.process_time()
     data = maker.datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
-    tell("history", jobs=jobs, features=data.features.shape[1],
-         seconds=round(time.perf_counter() - wall, 2),
-         cpu_seconds=round(time.process_time() - cpu, 2), wanted_seconds=10)
+    tell(
+        "history",
+        jobs=jobs,
+        features=data.features.shape[1],
+        seconds=round(time.perf_counter() - wall, 2),
+        cpu_seconds=round(time.process_time() - cpu, 2),
+        wanted_seconds=10,
+    )
 
 
 def memory() -> None:
     """Compare the peak memory of a short and a long log, each in a process of its own."""
     peaks = {}
     for jobs in (50_000, 200_000):
-        done = subprocess.run([sys.executable, __file__, "stream", str(jobs)],
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, __file__, "stream", str(jobs)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         peaks[jobs] = float(json.loads(done.stdout)["peak_mb"])
-    tell("memory", jobs=200_000, peak_mb=peaks[200_000], peak_mb_of_a_quarter=peaks[50_000],
-         growth=round(peaks[200_000] / peaks[50_000], 3))
+    tell(
+        "memory",
+        jobs=200_000,
+        peak_mb=peaks[200_000],
+        peak_mb_of_a_quarter=peaks[50_000],
+        growth=round(peaks[200_000] / peaks[50_000], 3),
+    )
 
 
 def stream(jobs: int) -> None:
@@ -71,9 +85,15 @@ def train(jobs: int = 77_000) -> None:
     table = simulate_jobs(jobs, users=600)
     wall, cpu = time.perf_counter(), time.process_time()
     models = train_models(table, [Horizon.SUBMIT], Labels(), TrainSettings(trials=20, threads=2))
-    tell("train", jobs=jobs, trials=20, seconds=round(time.perf_counter() - wall, 1),
-         cpu_seconds=round(time.process_time() - cpu, 1), wanted_seconds=300,
-         validation_roc_auc=models.models[Horizon.SUBMIT].notes["validation_roc_auc"])
+    tell(
+        "train",
+        jobs=jobs,
+        trials=20,
+        seconds=round(time.perf_counter() - wall, 1),
+        cpu_seconds=round(time.process_time() - cpu, 1),
+        wanted_seconds=300,
+        validation_roc_auc=models.models[Horizon.SUBMIT].notes["validation_roc_auc"],
+    )
 
 
 def predict(jobs: int = 5000) -> None:
@@ -84,7 +104,8 @@ def predict(jobs: int = 5000) -> None:
     table = simulate_jobs(jobs)
     with tempfile.TemporaryDirectory() as directory:
         train_models(table, [Horizon.SUBMIT], Labels(), TrainSettings(trials=2)).save(
-            Path(directory))
+            Path(directory)
+        )
         began = time.perf_counter()
         models = FailureModels.load(Path(directory))
         loaded = time.perf_counter() - began
@@ -97,13 +118,21 @@ def predict(jobs: int = 5000) -> None:
     model.reasons(model.select(data)[0])
     began = time.perf_counter()
     model.reasons(model.select(data)[0])
-    tell("predict", trees=len(model.trees.roots), load_ms=round(1000 * loaded, 1),
-         predict_ms=round(1000 * said, 2),
-         reasons_ms=round(1000 * (time.perf_counter() - began), 2))
+    tell(
+        "predict",
+        trees=len(model.trees.roots),
+        load_ms=round(1000 * loaded, 1),
+        predict_ms=round(1000 * said, 2),
+        reasons_ms=round(1000 * (time.perf_counter() - began), 2),
+    )
 
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
-    "history": history, "memory": memory, "train": train, "predict": predict}
+    "history": history,
+    "memory": memory,
+    "train": train,
+    "predict": predict,
+}
 
 
 def main() -> None:

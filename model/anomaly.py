@@ -22,7 +22,7 @@ class Anomaly:
     field: str
     value: float
     usual: float
-    against: str                # "user and program" or "all jobs"
+    against: str  # "user and program" or "all jobs"
 
 
 class AnomalyDetector:
@@ -30,11 +30,15 @@ class AnomalyDetector:
 
     def __init__(self, profiles: Profiles, reference: Floats) -> None:
         self.profiles = profiles
-        self.reference = np.sort(reference)      # log densities of past jobs
+        self.reference = np.sort(reference)  # log densities of past jobs
 
     @classmethod
-    def fit(cls, profiles: Profiles, data: Dataset, rows: npt.NDArray[np.bool_],
-            ) -> AnomalyDetector:
+    def fit(
+        cls,
+        profiles: Profiles,
+        data: Dataset,
+        rows: npt.NDArray[np.bool_],
+    ) -> AnomalyDetector:
         """Take the densities of past jobs as the measure of what is usual."""
         densities = profiles.log_density(profiles.standardise(data.take(rows)))
         return cls(profiles, np.quantile(densities, np.linspace(0, 1, 1001)))
@@ -50,8 +54,9 @@ class AnomalyDetector:
         points = self.profiles.standardise(data)
         rarity = self.rarity(data)
         component = self.profiles.assign(points)
-        wanted = [index for index, name in enumerate(self.profiles.fields)
-                  if name in REQUEST_FIELDS]
+        wanted = [
+            index for index, name in enumerate(self.profiles.fields) if name in REQUEST_FIELDS
+        ]
         found = []
         for row in np.flatnonzero(rarity < threshold):
             mean = self.profiles.means[component[row]]
@@ -62,15 +67,22 @@ class AnomalyDetector:
             field = max(wanted, key=lambda index: float(surprise[index]))
             expected = points[row, field] - pull[field] / precision[field, field]
             centre, scale = self.profiles.centre[field], self.profiles.scale[field]
-            found.append(Anomaly(
-                int(row), float(rarity[row]), self.profiles.fields[field],
-                float(np.expm1(points[row, field] * scale + centre)),
-                float(np.expm1(expected * scale + centre)), "all jobs"))
+            found.append(
+                Anomaly(
+                    int(row),
+                    float(rarity[row]),
+                    self.profiles.fields[field],
+                    float(np.expm1(points[row, field] * scale + centre)),
+                    float(np.expm1(expected * scale + centre)),
+                    "all jobs",
+                )
+            )
         return found
 
 
-def against_habit(data: Dataset, level: str = "user_program", factor: float = 4.0,
-                  min_submits: float = 5.0) -> list[Anomaly]:
+def against_habit(
+    data: Dataset, level: str = "user_program", factor: float = 4.0, min_submits: float = 5.0
+) -> list[Anomaly]:
     """Return jobs that ask for far more or less than the user's last job of this program.
 
     Uses the history's own columns: the last request of the key against this one.
@@ -89,6 +101,14 @@ def against_habit(data: Dataset, level: str = "user_program", factor: float = 4.
             odd = (np.abs(change) > np.log(factor)) & (outcomes >= min_submits)
         for row in np.flatnonzero(odd):
             habit = level.replace("user_program", "user and program")
-            found.append(Anomaly(int(row), float("nan"), field, float(np.expm1(value[row])),
-                                 float(np.expm1(value[row] - change[row])), habit))
+            found.append(
+                Anomaly(
+                    int(row),
+                    float("nan"),
+                    field,
+                    float(np.expm1(value[row])),
+                    float(np.expm1(value[row] - change[row])),
+                    habit,
+                )
+            )
     return found

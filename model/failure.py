@@ -36,7 +36,8 @@ class NotAPrediction(UsageError):
     def __init__(self) -> None:
         super().__init__(
             "post_mortem knows how the job ended, so it cannot predict: use submit, start, "
-            "two_minutes or running")
+            "two_minutes or running"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,12 @@ class HorizonModel:
     """Trees of one horizon, the line that calibrates them, and thresholds to choose from."""
 
     horizon: Horizon
-    names: tuple[str, ...]              # the features used, in the order of the trees
+    names: tuple[str, ...]  # the features used, in the order of the trees
     trees: TreeEnsemble
-    slope: float                        # probability = sigmoid(slope * margin + offset)
+    slope: float  # probability = sigmoid(slope * margin + offset)
     offset: float
-    thresholds: Mapping[str, float]     # "f1", "precision_0.95", ...
-    notes: Mapping[str, Any]            # how it was trained, for people
+    thresholds: Mapping[str, float]  # "f1", "precision_0.95", ...
+    notes: Mapping[str, Any]  # how it was trained, for people
 
     def probability(self, data: Dataset) -> Floats:
         """Return the calibrated failure probability of each question."""
@@ -60,8 +61,10 @@ class HorizonModel:
         where = {name: index for index, name in enumerate(data.names)}
         missing = [name for name in self.names if name not in where]
         if missing:
-            raise UnusableModel(f"the {self.horizon} model needs {missing[0]}, which these jobs "
-                                "do not have; train it on a table like the one it is used on")
+            raise UnusableModel(
+                f"the {self.horizon} model needs {missing[0]}, which these jobs "
+                "do not have; train it on a table like the one it is used on"
+            )
         return data.features[:, [where[name] for name in self.names]]
 
     def reasons(self, row: npt.NDArray[np.float32]) -> list[tuple[str, float, float]]:
@@ -71,8 +74,11 @@ class HorizonModel:
         """
         shares = self.slope * self.trees.contributions(row, len(self.names))[:-1]
         order = np.argsort(-np.abs(shares), kind="stable")
-        return [(self.names[index], float(row[index]), float(shares[index])) for index in order
-                if shares[index] != 0.0]
+        return [
+            (self.names[index], float(row[index]), float(shares[index]))
+            for index in order
+            if shares[index] != 0.0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,10 @@ class FailureModels:
         if horizon is Horizon.POST_MORTEM:
             raise NotAPrediction
         if horizon not in self.models:
-            raise UnusableModel(f"this model was not trained for {horizon}, only for "
-                                f"{', '.join(self.models)}; train again with --horizon {horizon}")
+            raise UnusableModel(
+                f"this model was not trained for {horizon}, only for "
+                f"{', '.join(self.models)}; train again with --horizon {horizon}"
+            )
         return self.models[horizon]
 
     def save(self, directory: Path) -> None:
@@ -112,20 +120,30 @@ class FailureModels:
         for target, sizes in self.sizes.items():
             _save_arrays(directory / f"size-{target}.npz", sizes.arrays())
         if self.anomalies is not None:
-            _save_arrays(directory / "profiles.npz", {
-                **self.anomalies.profiles.arrays(), "reference": self.anomalies.reference})
+            _save_arrays(
+                directory / "profiles.npz",
+                {**self.anomalies.profiles.arrays(), "reference": self.anomalies.reference},
+            )
         manifest = {
-            "format": FORMAT, "kind": "failure",
+            "format": FORMAT,
+            "kind": "failure",
             "levels": list(self.maker.levels),
             "cpus_from_allocation": self.maker.cpus_from_allocation,
             "failed": sorted(state.name.lower() for state in self.maker.labels.failed),
             "passed": sorted(state.name.lower() for state in self.maker.labels.passed),
-            "sizes": list(self.sizes), "profiles": self.anomalies is not None,
+            "sizes": list(self.sizes),
+            "profiles": self.anomalies is not None,
             "notes": self.notes,
-            "horizons": {str(horizon): {
-                "names": list(model.names), "slope": model.slope, "offset": model.offset,
-                "thresholds": dict(model.thresholds), "notes": dict(model.notes)}
-                for horizon, model in self.models.items()},
+            "horizons": {
+                str(horizon): {
+                    "names": list(model.names),
+                    "slope": model.slope,
+                    "offset": model.offset,
+                    "thresholds": dict(model.thresholds),
+                    "notes": dict(model.notes),
+                }
+                for horizon, model in self.models.items()
+            },
         }
         # The manifest comes last: a directory that has one is complete.
         (directory / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
@@ -137,8 +155,9 @@ class FailureModels:
         try:
             manifest = json.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise UnusableModel(f"{path}: {error}; make a model with "
-                                "`condor-advice failures train --out DIR`") from error
+            raise UnusableModel(
+                f"{path}: {error}; make a model with `condor-advice failures train --out DIR`"
+            ) from error
         if manifest.get("kind") != "failure" or manifest.get("format") != FORMAT:
             raise UnusableModel(f"{path}: not a failure model of format {FORMAT}; train it again")
         if str(Horizon.POST_MORTEM) in manifest["horizons"]:
@@ -146,11 +165,15 @@ class FailureModels:
         maker = JobFeatures(
             tuple(manifest["levels"]),
             Labels(states(manifest["failed"]), states(manifest["passed"])),
-            bool(manifest["cpus_from_allocation"]))
+            bool(manifest["cpus_from_allocation"]),
+        )
         history = History.from_arrays(_load_arrays(directory / "history.npz"), maker.levels)
-        sizes = {target: SizeHistory.from_arrays(_load_arrays(directory / f"size-{target}.npz"),
-                                                 SIZE_LEVELS)
-                 for target in manifest["sizes"]}
+        sizes = {
+            target: SizeHistory.from_arrays(
+                _load_arrays(directory / f"size-{target}.npz"), SIZE_LEVELS
+            )
+            for target in manifest["sizes"]
+        }
         anomalies = None
         if manifest["profiles"]:
             arrays = _load_arrays(directory / "profiles.npz")
@@ -159,8 +182,14 @@ class FailureModels:
         for name, part in manifest["horizons"].items():
             horizon = Horizon(name)
             models[horizon] = HorizonModel(
-                horizon, tuple(part["names"]), TreeEnsemble.load(directory / f"{name}.npz"),
-                float(part["slope"]), float(part["offset"]), part["thresholds"], part["notes"])
+                horizon,
+                tuple(part["names"]),
+                TreeEnsemble.load(directory / f"{name}.npz"),
+                float(part["slope"]),
+                float(part["offset"]),
+                part["thresholds"],
+                part["notes"],
+            )
         return cls(maker, models, history, sizes, anomalies, manifest["notes"])
 
 
@@ -172,7 +201,7 @@ def default_directory() -> Path:
 
 def _save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     with open(path, "wb") as file:
-        np.savez_compressed(file, **arrays)      # type: ignore[arg-type]
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def _load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

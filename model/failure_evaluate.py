@@ -24,14 +24,22 @@ from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels,
 
 Floats = npt.NDArray[np.float64]
 
-POST_MORTEM_NOTE = ("knows run time and CPU time, which exist only after the job has ended: "
-                    "it describes failures and predicts none")
+POST_MORTEM_NOTE = (
+    "knows run time and CPU time, which exist only after the job has ended: "
+    "it describes failures and predicts none"
+)
 
 
-def evaluate(table: JobTable, horizons: Sequence[Horizon], labels: Labels, share: float,
-             settings: TrainSettings, threshold: str = "f1", bootstrap_rounds: int = 200,
-             say: Callable[[str], None] = lambda _text: None,
-             ) -> tuple[dict[str, Any], dict[Horizon, tuple[HorizonModel, Dataset]]]:
+def evaluate(
+    table: JobTable,
+    horizons: Sequence[Horizon],
+    labels: Labels,
+    share: float,
+    settings: TrainSettings,
+    threshold: str = "f1",
+    bootstrap_rounds: int = 200,
+    say: Callable[[str], None] = lambda _text: None,
+) -> tuple[dict[str, Any], dict[Horizon, tuple[HorizonModel, Dataset]]]:
     """Train on the past, judge on the future; nothing is chosen on the future.
 
     Features of the future use outcomes of the future as they became known: that is what a
@@ -43,11 +51,16 @@ def evaluate(table: JobTable, horizons: Sequence[Horizon], labels: Labels, share
     datasets = maker.datasets(table, horizons)
     state = table.state
     report: dict[str, Any] = {
-        "jobs": len(table), "split": share, "split_moment": split.moment, "seed": settings.seed,
-        "trials": settings.trials, "bad_lines": len(table.bad_lines),
+        "jobs": len(table),
+        "split": share,
+        "split_moment": split.moment,
+        "seed": settings.seed,
+        "trials": settings.trials,
+        "bad_lines": len(table.bad_lines),
         "failed_states": sorted(one.name.lower() for one in labels.failed),
-        "states": {one.name.lower(): int(np.sum(state == one)) for one in JobState
-                   if np.any(state == one)},
+        "states": {
+            one.name.lower(): int(np.sum(state == one)) for one in JobState if np.any(state == one)
+        },
         "horizons": {},
     }
     tested = {}
@@ -59,9 +72,14 @@ def evaluate(table: JobTable, horizons: Sequence[Horizon], labels: Labels, share
         probability = model.probability(future)
         found: dict[str, Any] = scores(future.label, probability, limit).as_dict()
         # Jobs submitted in one day share their weather: days are drawn, not single jobs.
-        found["intervals"] = bootstrap(future.label, probability, limit,
-                                       np.floor(future.submit / 86400.0), settings.seed,
-                                       bootstrap_rounds)
+        found["intervals"] = bootstrap(
+            future.label,
+            probability,
+            limit,
+            np.floor(future.submit / 86400.0),
+            settings.seed,
+            bootstrap_rounds,
+        )
         found["n_train"] = model.notes["rows"]
         found["threshold_chosen_by"] = threshold
         found["baselines"] = baselines(data, split)
@@ -105,12 +123,17 @@ def baselines(data: Dataset, split: Split) -> dict[str, dict[str, float]]:
         "majority": scores(label, np.full(len(label), base), 0.5).as_dict(),
         "last_outcome": scores(label, last[future], 0.5).as_dict(),
         "signature_rate": scores(
-            label, rate[future], threshold_for_f1(data.label[past], rate[past])).as_dict(),
+            label, rate[future], threshold_for_f1(data.label[past], rate[past])
+        ).as_dict(),
     }
 
 
-def importance(model: HorizonModel, data: Dataset, rows: int = 200, top: int = 20,
-               ) -> dict[str, float]:
+def importance(
+    model: HorizonModel,
+    data: Dataset,
+    rows: int = 200,
+    top: int = 20,
+) -> dict[str, float]:
     """Return the mean share of the log-odds of each feature over some rows, largest first."""
     step = max(1, len(data) // rows)
     chosen = model.select(data)[::step]
@@ -137,10 +160,18 @@ def _threshold(model: HorizonModel, name: str) -> float:
         good = np.flatnonzero(values["precision"] >= float(number))
         return float(values["threshold"][good[-1]]) if len(good) else 1.0 + 1e-9
     failed = model.notes["failed"] / model.notes["rows"]
-    cost = (float(number) * failed * (1 - values["recall"])
-            + (1 - failed) * values["false_positive_rate"])
+    cost = (
+        float(number) * failed * (1 - values["recall"])
+        + (1 - failed) * values["false_positive_rate"]
+    )
     return float(values["threshold"][int(np.argmin(cost))])
 
 
-__all__ = ["baselines", "curves", "evaluate", "importance", "threshold_for_cost",
-           "threshold_for_precision"]
+__all__ = [
+    "baselines",
+    "curves",
+    "evaluate",
+    "importance",
+    "threshold_for_cost",
+    "threshold_for_precision",
+]

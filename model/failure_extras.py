@@ -18,9 +18,18 @@ from condor_advice.model.sizes import TARGETS, evaluate_sizes, used
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels, Split
 
 
-def extras(table: JobTable, labels: Labels, share: float, settings: TrainSettings,
-           report: dict[str, Any], *, compare: bool, online: bool, sizes: bool, profiles: bool,
-           ) -> tuple[dict[str, Any], Profiles | None]:
+def extras(
+    table: JobTable,
+    labels: Labels,
+    share: float,
+    settings: TrainSettings,
+    report: dict[str, Any],
+    *,
+    compare: bool,
+    online: bool,
+    sizes: bool,
+    profiles: bool,
+) -> tuple[dict[str, Any], Profiles | None]:
     """Return the studies asked for, all at the submit horizon, and the fitted profiles."""
     table = table.in_submit_order()
     split = Split.at_share(table, share)
@@ -34,32 +43,39 @@ def extras(table: JobTable, labels: Labels, share: float, settings: TrainSetting
         parameters, rounds = _found_parameters(report)
         found["online"] = prequential(data, split, parameters, rounds, settings)
     if sizes:
-        found["sizes"] = [evaluate_sizes(table, maker, target, split, settings.seed,
-                                         threads=settings.threads)
-                          for target in TARGETS if np.any(np.isfinite(used(table, target)))]
+        found["sizes"] = [
+            evaluate_sizes(table, maker, target, split, settings.seed, threads=settings.threads)
+            for target in TARGETS
+            if np.any(np.isfinite(used(table, target)))
+        ]
     if profiles:
         fitted = fit_profiles(data, split.past(data), settings.seed)
         found["profiles"] = {
             "components": len(fitted.weights),
             "bic": {str(number): value for number, value in fitted.bic.items()},
             "table": describe(fitted, data, table, labels),
-            "as_features": profiles_as_features(data, fitted, split, settings)}
+            "as_features": profiles_as_features(data, fitted, split, settings),
+        }
     return found, fitted
 
 
-def profiles_as_features(data: Dataset, profiles: Profiles, split: Split,
-                         settings: TrainSettings) -> dict[str, float]:
+def profiles_as_features(
+    data: Dataset, profiles: Profiles, split: Split, settings: TrainSettings
+) -> dict[str, float]:
     """Return the ROC AUC on the future without and with the profiles as columns."""
     names, columns = profiles.as_features(data)
-    with_profiles = replace(data, names=(*data.names, *names),
-                            features=np.concatenate([data.features, columns], axis=1))
+    with_profiles = replace(
+        data, names=(*data.names, *names), features=np.concatenate([data.features, columns], axis=1)
+    )
     found = {}
     past, future = split.past(data), split.future(data)
     for name, one in (("without", data), ("with", with_profiles)):
         trees = TreeEnsemble.from_xgboost(
-            fit(one.features[past], one.label[past], PARAMETERS, ROUNDS, settings))
+            fit(one.features[past], one.label[past], PARAMETERS, ROUNDS, settings)
+        )
         found[f"roc_auc_{name}"] = roc_auc(
-            one.label[future], trees.predict_margin(one.features[future]))
+            one.label[future], trees.predict_margin(one.features[future])
+        )
     return found
 
 

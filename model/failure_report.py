@@ -19,20 +19,26 @@ from condor_advice.preprocess.jobs import Dataset, Horizon
 BARS = 12
 
 
-def write_report(directory: Path, report: Mapping[str, Any],
-                 tested: Mapping[Horizon, tuple[HorizonModel, Dataset]],
-                 profiles: Profiles | None = None) -> list[Path]:
+def write_report(
+    directory: Path,
+    report: Mapping[str, Any],
+    tested: Mapping[Horizon, tuple[HorizonModel, Dataset]],
+    profiles: Profiles | None = None,
+) -> list[Path]:
     """Write report.json, a Markdown page and the pictures; return the files."""
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory / "report.json", directory / "report.md"]
     files[0].write_text(json.dumps(report, indent=1) + "\n")
     for horizon, (model, data) in tested.items():
-        files += [_curves(directory, horizon, model, data),
-                  _reliability(directory, horizon, report["horizons"][str(horizon)]),
-                  _importance(directory, horizon, report["horizons"][str(horizon)])]
+        files += [
+            _curves(directory, horizon, model, data),
+            _reliability(directory, horizon, report["horizons"][str(horizon)]),
+            _importance(directory, horizon, report["horizons"][str(horizon)]),
+        ]
         riskiest = int(np.argmax(model.probability(data)))
-        files.append(waterfall(directory / f"{horizon}-job.png", model,
-                               model.select(data)[riskiest]))
+        files.append(
+            waterfall(directory / f"{horizon}-job.png", model, model.select(data)[riskiest])
+        )
     if profiles is not None:
         files.append(elbow(directory / "profiles-bic.png", profiles))
     files[1].write_text(_page(report, [file.name for file in files[2:]]))
@@ -86,8 +92,11 @@ def _reliability(directory: Path, horizon: Horizon, found: Mapping[str, Any]) ->
     plot = _pyplot()
     figure, axes = plot.subplots(figsize=(5, 5))
     axes.plot([0, 1], [0, 1], linestyle=":")
-    axes.plot([part["said"] for part in found["reliability"]],
-              [part["happened"] for part in found["reliability"]], marker="o")
+    axes.plot(
+        [part["said"] for part in found["reliability"]],
+        [part["happened"] for part in found["reliability"]],
+        marker="o",
+    )
     axes.set(xlabel="probability said", ylabel="share that failed", title=str(horizon))
     return _save(plot, figure, directory / f"{horizon}-reliability.png")
 
@@ -103,18 +112,25 @@ def _importance(directory: Path, horizon: Horizon, found: Mapping[str, Any]) -> 
 
 
 def _page(report: Mapping[str, Any], pictures: Sequence[str]) -> str:
-    lines = ["# Failure models", "",
-             f"{report['jobs']} jobs, split at {report['split']}, seed {report['seed']}, "
-             f"{report['trials']} trials per search; failed: {', '.join(report['failed_states'])}.",
-             "", *score_table(report), ""]
+    lines = [
+        "# Failure models",
+        "",
+        f"{report['jobs']} jobs, split at {report['split']}, seed {report['seed']}, "
+        f"{report['trials']} trials per search; failed: {', '.join(report['failed_states'])}.",
+        "",
+        *score_table(report),
+        "",
+    ]
     lines += [f"![{name}]({name})" for name in pictures]
     return "\n".join(lines) + "\n"
 
 
 def score_table(report: Mapping[str, Any]) -> list[str]:
     """Return the figures of every horizon and its baselines as Markdown."""
-    lines = ["| horizon | model | ROC AUC | PR AUC | F1 | precision | recall | accuracy | jobs |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| horizon | model | ROC AUC | PR AUC | F1 | precision | recall | accuracy | jobs |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for horizon, found in report["horizons"].items():
         low, high = found["intervals"]["roc_auc"]
         low_f1, high_f1 = found["intervals"]["f1"]
@@ -122,12 +138,14 @@ def score_table(report: Mapping[str, Any]) -> list[str]:
             f"| {horizon} | **trees** | {found['roc_auc']:.3f} ({low:.3f} to {high:.3f}) "
             f"| {found['pr_auc']:.3f} | {found['f1']:.3f} ({low_f1:.3f} to {high_f1:.3f}) "
             f"| {found['precision']:.3f} | {found['recall']:.3f} | {found['accuracy']:.3f} "
-            f"| {found['n_test']} |")
+            f"| {found['n_test']} |"
+        )
         for name, rule in found["baselines"].items():
             lines.append(
                 f"| {horizon} | {name.replace('_', ' ')} | {rule['roc_auc']:.3f} "
                 f"| {rule['pr_auc']:.3f} | {rule['f1']:.3f} | {rule['precision']:.3f} "
-                f"| {rule['recall']:.3f} | {rule['accuracy']:.3f} | {rule['n_test']} |")
+                f"| {rule['recall']:.3f} | {rule['accuracy']:.3f} | {rule['n_test']} |"
+            )
     return lines
 
 

@@ -20,9 +20,16 @@ from condor_advice.preprocess.jobs import Dataset, Split
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
 
-PARAMETERS: Parameters = {"max_depth": 5, "eta": 0.08, "min_child_weight": 20.0,
-                          "subsample": 0.7, "colsample_bytree": 0.2, "reg_lambda": 5.0,
-                          "scale_pos_weight": 1.0, "max_bin": 64}
+PARAMETERS: Parameters = {
+    "max_depth": 5,
+    "eta": 0.08,
+    "min_child_weight": 20.0,
+    "subsample": 0.7,
+    "colsample_bytree": 0.2,
+    "reg_lambda": 5.0,
+    "scale_pos_weight": 1.0,
+    "max_bin": 64,
+}
 ROUNDS = 120
 NEIGHBOURS = 10
 
@@ -40,26 +47,34 @@ class Arena:
         """Keep the latest fifth of the past for choosing thresholds."""
         past = data.take(np.flatnonzero(split.past(data)))
         edge = float(np.quantile(past.submit, 0.8))
-        return cls(past.take(np.flatnonzero(past.end < edge)),
-                   past.take(np.flatnonzero(past.submit >= edge)),
-                   data.take(np.flatnonzero(split.future(data))))
+        return cls(
+            past.take(np.flatnonzero(past.end < edge)),
+            past.take(np.flatnonzero(past.submit >= edge)),
+            data.take(np.flatnonzero(split.future(data))),
+        )
 
 
-def compare_ways(data: Dataset, split: Split, settings: TrainSettings, budget: int = 4000,
-                 batch: int = 400) -> dict[str, dict[str, float]]:
+def compare_ways(
+    data: Dataset, split: Split, settings: TrainSettings, budget: int = 4000, batch: int = 400
+) -> dict[str, dict[str, float]]:
     """Return the figures of every way. Active and random learning see `budget` labels only."""
     arena = Arena.of(data, split)
     learn = arena.learn
     share = float(np.mean(learn.label))
     found = {}
 
-    def judge(name: str, features: Features, label: Floats,
-              parameters: Parameters = PARAMETERS) -> None:
+    def judge(
+        name: str, features: Features, label: Floats, parameters: Parameters = PARAMETERS
+    ) -> None:
         found[name] = _judge(arena, features, label, parameters, settings)
 
     judge("plain", learn.features, learn.label)
-    judge("weighted", learn.features, learn.label,
-          {**PARAMETERS, "scale_pos_weight": (1 - share) / share})
+    judge(
+        "weighted",
+        learn.features,
+        learn.label,
+        {**PARAMETERS, "scale_pos_weight": (1 - share) / share},
+    )
     judge("oversampled", *oversample(learn.features, learn.label, settings.seed))
     judge("smote", *smote(learn.features, learn.label, settings.seed))
     for name, choose in (("random_labels", random_batch), ("active", uncertain_dense_batch)):
@@ -73,7 +88,8 @@ def oversample(features: Features, label: Floats, seed: int) -> tuple[Features, 
     from imblearn.over_sampling import RandomOverSampler
 
     more, labels = RandomOverSampler(random_state=seed).fit_resample(
-        np.nan_to_num(features, nan=-1e9), label)
+        np.nan_to_num(features, nan=-1e9), label
+    )
     return np.where(more <= -1e8, np.nan, more).astype(np.float32), labels
 
 
@@ -90,12 +106,15 @@ def smote(features: Features, label: Floats, seed: int) -> tuple[Features, Float
     return result, labels
 
 
-Choose = Callable[[Dataset, npt.NDArray[np.int64], npt.NDArray[np.int64], Any, int,
-                   np.random.Generator], npt.NDArray[np.int64]]
+Choose = Callable[
+    [Dataset, npt.NDArray[np.int64], npt.NDArray[np.int64], Any, int, np.random.Generator],
+    npt.NDArray[np.int64],
+]
 
 
-def label_actively(pool: Dataset, choose: Choose, budget: int, batch: int,
-                   settings: TrainSettings) -> npt.NDArray[np.int64]:
+def label_actively(
+    pool: Dataset, choose: Choose, budget: int, batch: int, settings: TrainSettings
+) -> npt.NDArray[np.int64]:
     """Ask for labels batch by batch until the budget is spent; return the rows labelled.
 
     The labels of rows not asked for are never looked at. The first batch is random.
@@ -107,22 +126,38 @@ def label_actively(pool: Dataset, choose: Choose, budget: int, batch: int,
         rest = np.setdiff1d(np.arange(len(pool)), asked)
         booster = None
         if 0.0 < np.mean(label) < 1.0:
-            booster = fit(pool.features[asked], label, {**PARAMETERS, "min_child_weight": 2.0},
-                          60, settings)
-        asked = np.concatenate([asked, choose(
-            pool, asked, rest, booster, min(batch, budget - len(asked), len(rest)), rng)])
+            booster = fit(
+                pool.features[asked], label, {**PARAMETERS, "min_child_weight": 2.0}, 60, settings
+            )
+        asked = np.concatenate(
+            [
+                asked,
+                choose(pool, asked, rest, booster, min(batch, budget - len(asked), len(rest)), rng),
+            ]
+        )
     return asked
 
 
-def random_batch(_pool: Dataset, _asked: npt.NDArray[np.int64], rest: npt.NDArray[np.int64],
-                 _booster: Any, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def random_batch(
+    _pool: Dataset,
+    _asked: npt.NDArray[np.int64],
+    rest: npt.NDArray[np.int64],
+    _booster: Any,
+    count: int,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int64]:
     """Ask about any job."""
     return rng.choice(rest, count, replace=False)
 
 
-def uncertain_dense_batch(pool: Dataset, _asked: npt.NDArray[np.int64],
-                          rest: npt.NDArray[np.int64], booster: Any, count: int,
-                          rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def uncertain_dense_batch(
+    pool: Dataset,
+    _asked: npt.NDArray[np.int64],
+    rest: npt.NDArray[np.int64],
+    booster: Any,
+    count: int,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int64]:
     """Ask about jobs of which the model is unsure and which have many like them."""
     import xgboost
     from sklearn.decomposition import PCA
@@ -138,18 +173,22 @@ def uncertain_dense_batch(pool: Dataset, _asked: npt.NDArray[np.int64],
     filled = np.where(np.isfinite(features), features, usual)
     spread = filled.std(axis=0)
     points = PCA(8, random_state=0).fit_transform(
-        (filled - filled.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+        (filled - filled.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    )
     distance, _ = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(points).kneighbors(points)
     density = 1.0 / (1.0 + distance.mean(axis=1))
     return np.asarray(candidates[np.argsort(-uncertainty * density, kind="stable")[:count]])
 
 
-def _judge(arena: Arena, features: Features, label: Floats, parameters: Parameters,
-           settings: TrainSettings) -> dict[str, float]:
+def _judge(
+    arena: Arena, features: Features, label: Floats, parameters: Parameters, settings: TrainSettings
+) -> dict[str, float]:
     import xgboost
 
     booster = fit(features, label, parameters, ROUNDS, replace(settings))
-    choose, judge = (booster.predict(xgboost.DMatrix(part.features)).astype(np.float64)
-                     for part in (arena.choose, arena.judge))
+    choose, judge = (
+        booster.predict(xgboost.DMatrix(part.features)).astype(np.float64)
+        for part in (arena.choose, arena.judge)
+    )
     figures = scores(arena.judge.label, judge, threshold_for_f1(arena.choose.label, choose))
     return {"labels": float(len(label)), **figures.as_dict()}

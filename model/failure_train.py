@@ -34,7 +34,7 @@ Parameters = dict[str, Any]
 
 MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
-COSTS = (1.0, 5.0, 20.0)                    # of a missed failure, in false alarms
+COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
 
 
 class TooFewJobs(AdviceError):
@@ -47,12 +47,12 @@ class TrainSettings:
 
     trials: int = 20
     folds: int = 2
-    members: int = 3                        # seeds averaged in the final model
+    members: int = 3  # seeds averaged in the final model
     seed: int = 0
     threads: int = 2
     max_rounds: int = 400
-    max_search_rows: int = 40_000           # the search looks at the latest rows only
-    patience: int = 15                      # rounds without gain before a fold stops
+    max_search_rows: int = 40_000  # the search looks at the latest rows only
+    patience: int = 15  # rounds without gain before a fold stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,14 @@ class SearchResult:
     margins: Floats
 
 
-def train_models(table: JobTable, horizons: Sequence[Horizon], labels: Labels,
-                 settings: TrainSettings, split: Split | None = None,
-                 say: Callable[[str], None] = lambda _text: None) -> FailureModels:
+def train_models(
+    table: JobTable,
+    horizons: Sequence[Horizon],
+    labels: Labels,
+    settings: TrainSettings,
+    split: Split | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> FailureModels:
     """Train one model per horizon on the part of the table before the split, or on all of it."""
     table = table.in_submit_order()
     if not len(table):
@@ -92,54 +97,88 @@ def train_models(table: JobTable, horizons: Sequence[Horizon], labels: Labels,
     if asked:
         every = np.ones(len(asked[0]), dtype=bool)
         anomalies = AnomalyDetector.fit(
-            fit_profiles(asked[0], every, settings.seed), asked[0], every)
-    return FailureModels(maker, models, history, learn_sizes(seen, maker), anomalies, {
-        "jobs": len(seen), "moment": moment.moment, "seed": settings.seed})
+            fit_profiles(asked[0], every, settings.seed), asked[0], every
+        )
+    return FailureModels(
+        maker,
+        models,
+        history,
+        learn_sizes(seen, maker),
+        anomalies,
+        {"jobs": len(seen), "moment": moment.moment, "seed": settings.seed},
+    )
 
 
-def train_horizon(data: Dataset, split: Split, settings: TrainSettings,
-                  say: Callable[[str], None] = lambda _text: None) -> HorizonModel:
+def train_horizon(
+    data: Dataset,
+    split: Split,
+    settings: TrainSettings,
+    say: Callable[[str], None] = lambda _text: None,
+) -> HorizonModel:
     """Search, fit, calibrate and choose thresholds, all on rows that ended before the split."""
     began = time.monotonic()
     past = np.flatnonzero(split.past(data))
     label = data.label[past]
     if len(past) < MIN_ROWS or not 0.0 < float(np.mean(label)) < 1.0:
-        raise TooFewJobs(f"{data.horizon}: {len(past)} jobs with a known outcome, "
-                         f"{int(np.sum(label))} of them failed; at least {MIN_ROWS} are needed, "
-                         "of both kinds")
+        raise TooFewJobs(
+            f"{data.horizon}: {len(past)} jobs with a known outcome, "
+            f"{int(np.sum(label))} of them failed; at least {MIN_ROWS} are needed, "
+            "of both kinds"
+        )
     columns = _informative(data.features[past])
     names = tuple(data.names[column] for column in columns)
     features = data.features[:, columns]
     found = search(features, data, past, settings, say)
-    trees = TreeEnsemble.average([
-        TreeEnsemble.from_xgboost(fit(features[past], label, found.parameters,
-                                      found.rounds, settings, member))
-        for member in range(settings.members)])
+    trees = TreeEnsemble.average(
+        [
+            TreeEnsemble.from_xgboost(
+                fit(features[past], label, found.parameters, found.rounds, settings, member)
+            )
+            for member in range(settings.members)
+        ]
+    )
     seen_label = data.label[found.rows]
     slope, offset = calibrate(found.margins, seen_label)
     probability = sigmoid(slope * found.margins + offset)
     notes = {
-        "rows": len(past), "failed": int(np.sum(label)), "parameters": found.parameters,
-        "rounds": found.rounds, "validation_roc_auc": roc_auc(seen_label, found.margins),
-        "seconds": round(time.monotonic() - began, 1), "trials": found.trials,
+        "rows": len(past),
+        "failed": int(np.sum(label)),
+        "parameters": found.parameters,
+        "rounds": found.rounds,
+        "validation_roc_auc": roc_auc(seen_label, found.margins),
+        "seconds": round(time.monotonic() - began, 1),
+        "trials": found.trials,
         "curve": _thin(curve(seen_label, probability)),
     }
-    return HorizonModel(data.horizon, names, trees, slope, offset,
-                        thresholds(seen_label, probability), notes)
+    return HorizonModel(
+        data.horizon, names, trees, slope, offset, thresholds(seen_label, probability), notes
+    )
 
 
-def fit(features: npt.NDArray[np.float32], label: Floats, parameters: Parameters, rounds: int,
-        settings: TrainSettings, member: int = 0) -> Any:
+def fit(
+    features: npt.NDArray[np.float32],
+    label: Floats,
+    parameters: Parameters,
+    rounds: int,
+    settings: TrainSettings,
+    member: int = 0,
+) -> Any:
     """Fit one booster. XGBoost is imported here, so that loading a model never is slowed by it."""
     import xgboost
 
-    matrix = xgboost.QuantileDMatrix(features, label, max_bin=parameters["max_bin"],
-                                     nthread=settings.threads)
+    matrix = xgboost.QuantileDMatrix(
+        features, label, max_bin=parameters["max_bin"], nthread=settings.threads
+    )
     return xgboost.train(_complete(parameters, settings, member), matrix, rounds)
 
 
-def search(features: npt.NDArray[np.float32], data: Dataset, past: npt.NDArray[np.int64],
-           settings: TrainSettings, say: Callable[[str], None]) -> SearchResult:
+def search(
+    features: npt.NDArray[np.float32],
+    data: Dataset,
+    past: npt.NDArray[np.int64],
+    settings: TrainSettings,
+    say: Callable[[str], None],
+) -> SearchResult:
     """Try random parameters on folds in the order of time; keep the best mean ROC AUC.
 
     The number of rounds comes from early stopping on the fold that follows. Each fold's rows
@@ -148,27 +187,41 @@ def search(features: npt.NDArray[np.float32], data: Dataset, past: npt.NDArray[n
     import xgboost
 
     rng = np.random.default_rng(settings.seed)
-    rows = past[np.argsort(data.submit[past], kind="stable")][-settings.max_search_rows:]
+    rows = past[np.argsort(data.submit[past], kind="stable")][-settings.max_search_rows :]
     folds = time_folds(data, rows, settings.folds)
     share = float(np.mean(data.label[rows]))
     candidates = [_draw(rng, share) for _ in range(max(1, settings.trials))]
     bins = candidates[0]["max_bin"]
     matrices = []
     for fold in folds:
-        learn = xgboost.QuantileDMatrix(features[fold.learn], data.label[fold.learn],
-                                        max_bin=bins, nthread=settings.threads)
-        matrices.append((learn, xgboost.QuantileDMatrix(
-            features[fold.judge], data.label[fold.judge], ref=learn, max_bin=bins,
-            nthread=settings.threads)))
+        learn = xgboost.QuantileDMatrix(
+            features[fold.learn], data.label[fold.learn], max_bin=bins, nthread=settings.threads
+        )
+        matrices.append(
+            (
+                learn,
+                xgboost.QuantileDMatrix(
+                    features[fold.judge],
+                    data.label[fold.judge],
+                    ref=learn,
+                    max_bin=bins,
+                    nthread=settings.threads,
+                ),
+            )
+        )
     best: tuple[float, int, Parameters, list[Floats]] | None = None
     trials: list[dict[str, Any]] = []
     for number, parameters in enumerate(candidates):
         areas, rounds, margins = [], [], []
         for fold, (learn, judge) in zip(folds, matrices, strict=True):
             booster = xgboost.train(
-                _complete(parameters, settings), learn, settings.max_rounds,
-                evals=[(judge, "judge")], early_stopping_rounds=settings.patience,
-                verbose_eval=False)
+                _complete(parameters, settings),
+                learn,
+                settings.max_rounds,
+                evals=[(judge, "judge")],
+                early_stopping_rounds=settings.patience,
+                verbose_eval=False,
+            )
             stop = int(booster.best_iteration) + 1
             margin = booster.predict(judge, output_margin=True, iteration_range=(0, stop))
             areas.append(roc_auc(data.label[fold.judge], margin.astype(np.float64)))
@@ -181,25 +234,35 @@ def search(features: npt.NDArray[np.float32], data: Dataset, past: npt.NDArray[n
             # More rows than in the folds carry a few more rounds.
             best = area, int(1.15 * np.mean(rounds)) + 1, parameters, margins
     assert best is not None
-    return SearchResult(best[2], best[1], trials, np.concatenate([fold.judge for fold in folds]),
-                        np.concatenate(best[3]))
+    return SearchResult(
+        best[2],
+        best[1],
+        trials,
+        np.concatenate([fold.judge for fold in folds]),
+        np.concatenate(best[3]),
+    )
 
 
 def time_folds(data: Dataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
     """Cut the later half into `count` stretches; each is judged by what ended before it."""
     submit = np.sort(data.submit[rows])
-    edges = [submit[min(int(len(rows) * (0.5 + 0.5 * part / count)), len(rows) - 1)]
-             for part in range(count)] + [np.inf]
+    edges = [
+        submit[min(int(len(rows) * (0.5 + 0.5 * part / count)), len(rows) - 1)]
+        for part in range(count)
+    ] + [np.inf]
     folds = []
     for begin, stop in itertools.pairwise(edges):
         learn = rows[data.end[rows] < begin]
         judge = rows[(data.submit[rows] >= begin) & (data.submit[rows] < stop)]
         if all(0.0 < np.mean(data.label[part]) < 1.0 for part in (learn, judge) if len(part)) and (
-                len(learn) and len(judge)):
+            len(learn) and len(judge)
+        ):
             folds.append(Fold(learn, judge))
     if not folds:
-        raise TooFewJobs(f"{data.horizon}: no stretch of time holds both failed and passed jobs "
-                         "before and after it; give a longer log")
+        raise TooFewJobs(
+            f"{data.horizon}: no stretch of time holds both failed and passed jobs "
+            "before and after it; give a longer log"
+        )
     return folds
 
 
@@ -224,10 +287,13 @@ def calibrate(margin: Floats, label: Floats) -> tuple[float, float]:
 def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
     """Return the thresholds that users can choose by name, all from validation rows."""
     found = {"f1": threshold_for_f1(label, probability)}
-    found |= {f"precision_{wanted}": threshold_for_precision(label, probability, wanted)
-              for wanted in PRECISIONS}
-    return found | {f"cost_{cost:g}": threshold_for_cost(label, probability, cost)
-                    for cost in COSTS}
+    found |= {
+        f"precision_{wanted}": threshold_for_precision(label, probability, wanted)
+        for wanted in PRECISIONS
+    }
+    return found | {
+        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in COSTS
+    }
 
 
 def _draw(rng: np.random.Generator, share_failed: float) -> Parameters:
@@ -245,10 +311,17 @@ def _draw(rng: np.random.Generator, share_failed: float) -> Parameters:
     }
 
 
-def _complete(parameters: Mapping[str, Any], settings: TrainSettings,
-              member: int = 0) -> Parameters:
-    return {"objective": "binary:logistic", "eval_metric": "auc", "tree_method": "hist",
-            "nthread": settings.threads, "seed": settings.seed * 1000 + member, **parameters}
+def _complete(
+    parameters: Mapping[str, Any], settings: TrainSettings, member: int = 0
+) -> Parameters:
+    return {
+        "objective": "binary:logistic",
+        "eval_metric": "auc",
+        "tree_method": "hist",
+        "nthread": settings.threads,
+        "seed": settings.seed * 1000 + member,
+        **parameters,
+    }
 
 
 def _informative(features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -262,5 +335,6 @@ def _thin(found: Mapping[str, Floats], points: int = 200) -> dict[str, list[floa
     """Keep a curve small enough for the manifest."""
     length = len(found["threshold"])
     kept = np.unique(np.linspace(0, length - 1, min(points, length)).astype(int))
-    return {name: [round(float(value), 6) for value in values[kept]]
-            for name, values in found.items()}
+    return {
+        name: [round(float(value), 6) for value in values[kept]] for name, values in found.items()
+    }

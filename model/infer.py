@@ -21,8 +21,18 @@ from condor_advice.gather.errors import AdviceError
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-_ARRAYS = ("feature", "threshold", "left", "right", "missing_left", "value", "cover", "roots",
-           "output", "base_margin")
+_ARRAYS = (
+    "feature",
+    "threshold",
+    "left",
+    "right",
+    "missing_left",
+    "value",
+    "cover",
+    "roots",
+    "output",
+    "base_margin",
+)
 
 
 class UnusableModel(AdviceError):
@@ -50,10 +60,10 @@ class TreeEnsemble:
     right: Ints
     missing_left: npt.NDArray[np.bool_]
     value: Floats
-    cover: Floats                       # training weight that passed through each node
+    cover: Floats  # training weight that passed through each node
     roots: Ints
-    output: Ints                        # which margin each tree adds to
-    base_margin: Floats                 # one per output
+    output: Ints  # which margin each tree adds to
+    base_margin: Floats  # one per output
 
     @classmethod
     def from_xgboost(cls, booster: Any) -> TreeEnsemble:
@@ -66,14 +76,18 @@ class TreeEnsemble:
         learner = json.loads(raw)["learner"]
         objective = learner["objective"]["name"]
         outputs = max(1, int(learner["learner_model_param"]["num_class"]))
-        scores = np.array(json.loads(
-            "[" + learner["learner_model_param"]["base_score"].strip("[]") + "]"), dtype=float)
+        scores = np.array(
+            json.loads("[" + learner["learner_model_param"]["base_score"].strip("[]") + "]"),
+            dtype=float,
+        )
         base = np.resize(scores, outputs)
         if objective == "binary:logistic":
             base = np.log(base) - np.log1p(-base)
         elif not objective.startswith(("multi:soft", "reg:", "binary:logitraw")):
-            raise UnusableModel(f"objective {objective} cannot be exported; "
-                                "use binary:logistic, multi:softprob or reg:squarederror")
+            raise UnusableModel(
+                f"objective {objective} cannot be exported; "
+                "use binary:logistic, multi:softprob or reg:squarederror"
+            )
         booster = learner["gradient_booster"]
         if "model" not in booster or booster.get("name") != "gbtree":
             raise UnusableModel(f"booster {booster.get('name')} cannot be exported; use gbtree")
@@ -87,7 +101,8 @@ class TreeEnsemble:
             leaf = left < 0
             conditions = np.array(tree["split_conditions"], dtype=np.float64)
             parts["feature"].append(
-                np.where(leaf, -1, np.array(tree["split_indices"])).astype(np.int32))
+                np.where(leaf, -1, np.array(tree["split_indices"])).astype(np.int32)
+            )
             parts["threshold"].append(np.where(leaf, 0.0, conditions).astype(np.float32))
             parts["left"].append(np.where(leaf, -1, left + start).astype(np.int32))
             parts["right"].append(np.where(leaf, -1, right + start).astype(np.int32))
@@ -97,9 +112,14 @@ class TreeEnsemble:
             roots.append(start)
             start += len(left)
         joined: dict[str, npt.NDArray[Any]] = {
-            name: np.concatenate(arrays) for name, arrays in parts.items()}
-        return cls(**joined, roots=np.array(roots, dtype=np.int32),
-                   output=np.array(model["tree_info"], dtype=np.int32), base_margin=base)
+            name: np.concatenate(arrays) for name, arrays in parts.items()
+        }
+        return cls(
+            **joined,
+            roots=np.array(roots, dtype=np.int32),
+            output=np.array(model["tree_info"], dtype=np.int32),
+            base_margin=base,
+        )
 
     @classmethod
     def average(cls, ensembles: list[TreeEnsemble]) -> TreeEnsemble:
@@ -108,19 +128,28 @@ class TreeEnsemble:
         share = 1.0 / len(ensembles)
 
         def children(name: str) -> Ints:
-            return np.concatenate([
-                np.where(getattr(one, name) < 0, -1, getattr(one, name) + offset)
-                for one, offset in zip(ensembles, offsets[:-1], strict=True)]).astype(np.int32)
+            return np.concatenate(
+                [
+                    np.where(getattr(one, name) < 0, -1, getattr(one, name) + offset)
+                    for one, offset in zip(ensembles, offsets[:-1], strict=True)
+                ]
+            ).astype(np.int32)
 
         def joined(name: str) -> npt.NDArray[Any]:
             return np.concatenate([getattr(one, name) for one in ensembles])
 
         return cls(
-            feature=joined("feature"), threshold=joined("threshold"), left=children("left"),
-            right=children("right"), missing_left=joined("missing_left"),
-            value=joined("value") * share, cover=joined("cover"), roots=children("roots"),
+            feature=joined("feature"),
+            threshold=joined("threshold"),
+            left=children("left"),
+            right=children("right"),
+            missing_left=joined("missing_left"),
+            value=joined("value") * share,
+            cover=joined("cover"),
+            roots=children("roots"),
             output=joined("output"),
-            base_margin=np.mean([one.base_margin for one in ensembles], axis=0))
+            base_margin=np.mean([one.base_margin for one in ensembles], axis=0),
+        )
 
     def save(self, path: Path | str) -> None:
         """Write the arrays to an .npz file."""
@@ -134,8 +163,9 @@ class TreeEnsemble:
             with np.load(path, allow_pickle=False) as arrays:
                 return cls(**{name: arrays[name] for name in _ARRAYS})
         except (OSError, KeyError, ValueError) as error:
-            raise UnusableModel(f"{path}: cannot be read as a tree model ({error}); "
-                                "train the model again") from error
+            raise UnusableModel(
+                f"{path}: cannot be read as a tree model ({error}); train the model again"
+            ) from error
 
     @property
     def outputs(self) -> int:
@@ -159,10 +189,10 @@ class TreeEnsemble:
         margins = np.tile(self.base_margin, (len(values), 1))
         block = max(1, 2_000_000 // max(1, len(self.roots)))
         for start in range(0, len(values), block):
-            part = values[start:start + block]
+            part = values[start : start + block]
             leaves = self.value[self._leaves(part)]
             for output in range(self.outputs):
-                margins[start:start + block, output] += leaves[:, self.output == output].sum(1)
+                margins[start : start + block, output] += leaves[:, self.output == output].sum(1)
         return margins[:, 0] if self.outputs == 1 else margins
 
     def predict_proba(self, rows: npt.ArrayLike) -> Floats:
@@ -198,7 +228,8 @@ class TreeEnsemble:
         used = paths.slot_feature >= 0
         np.add.at(found, paths.slot_feature[used], shares[used])
         found[features] = self.base_margin[output] + np.sum(
-            leaf_value * np.prod(paths.cold, axis=1))
+            leaf_value * np.prod(paths.cold, axis=1)
+        )
         return found
 
     def _leaves(self, values: npt.NDArray[np.float32]) -> Ints:
@@ -235,12 +266,19 @@ class TreeEnsemble:
             at_root = up < 0
             tree[leaf[at_root]] = tree_of_root[node[at_root]]
             leaf, node, up = leaf[~at_root], node[~at_root], up[~at_root]
-            steps.append((leaf, up, self.left[up] == node,
-                          self.cover[node] / np.maximum(self.cover[up], 1e-300)))
+            steps.append(
+                (
+                    leaf,
+                    up,
+                    self.left[up] == node,
+                    self.cover[node] / np.maximum(self.cover[up], 1e-300),
+                )
+            )
             node = up
         leaves, nodes, is_left, cold = (
             np.concatenate([step[part] for step in steps]) if steps else np.empty(0, dtype=int)
-            for part in range(4))
+            for part in range(4)
+        )
         # One slot per distinct feature on a leaf's path.
         order = np.lexsort((self.feature[nodes], leaves))
         leaves, nodes, is_left, cold = leaves[order], nodes[order], is_left[order], cold[order]
@@ -254,8 +292,9 @@ class TreeEnsemble:
         np.multiply.at(cold_by_slot, (leaves, slot), cold)
         slot_feature = np.full((len(leaf_node), width), -1, dtype=np.int64)
         slot_feature[leaves, slot] = splits
-        return _Paths(leaves, slot, nodes, is_left.astype(bool), cold_by_slot, slot_feature,
-                      leaf_node, tree)
+        return _Paths(
+            leaves, slot, nodes, is_left.astype(bool), cold_by_slot, slot_feature, leaf_node, tree
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +305,8 @@ class _Paths:
     slot: npt.NDArray[np.int64]
     node: npt.NDArray[np.int64]
     is_left: npt.NDArray[np.bool_]
-    cold: Floats                            # axes: (leaf, slot); 1 where a slot is not used
-    slot_feature: npt.NDArray[np.int64]     # axes: (leaf, slot); -1 where not used
+    cold: Floats  # axes: (leaf, slot); 1 where a slot is not used
+    slot_feature: npt.NDArray[np.int64]  # axes: (leaf, slot); -1 where not used
     leaf_node: npt.NDArray[np.int64]
     tree: npt.NDArray[np.int64]
 
@@ -283,8 +322,10 @@ def _shapley_weights(hot: Floats, cold: Floats) -> Floats:
     sums = np.zeros((leaves, width))
     if not width:
         return sums
-    sizes = [math.factorial(size) * math.factorial(width - 1 - size) / math.factorial(width)
-             for size in range(width)]
+    sizes = [
+        math.factorial(size) * math.factorial(width - 1 - size) / math.factorial(width)
+        for size in range(width)
+    ]
     for slot in range(width):
         coefficients = np.zeros((leaves, width))
         coefficients[:, 0] = 1.0
@@ -293,6 +334,6 @@ def _shapley_weights(hot: Floats, cold: Floats) -> Floats:
                 continue
             shifted = np.zeros_like(coefficients)
             shifted[:, 1:] = coefficients[:, :-1]
-            coefficients = (coefficients * cold[:, other, None] + shifted * hot[:, other, None])
+            coefficients = coefficients * cold[:, other, None] + shifted * hot[:, other, None]
         sums[:, slot] = coefficients @ sizes
     return sums

@@ -18,8 +18,15 @@ from condor_advice.preprocess.jobs import Dataset, Labels
 Floats = npt.NDArray[np.float64]
 
 # Columns of a dataset at submit; jobs that leave one open get the usual value.
-FIELDS = ("log_cpus", "log_requested_seconds", "log_requested_memory", "log_requested_disk",
-          "user.submit_rate", "user.running", "user.queued")
+FIELDS = (
+    "log_cpus",
+    "log_requested_seconds",
+    "log_requested_memory",
+    "log_requested_disk",
+    "user.submit_rate",
+    "user.running",
+    "user.queued",
+)
 REQUEST_FIELDS = FIELDS[:4]
 MAX_COMPONENTS = 12
 FIT_ROWS = 20_000
@@ -32,12 +39,12 @@ class Profiles:
     """A mixture of normal distributions over standardised fields."""
 
     fields: tuple[str, ...]
-    usual: Floats                       # median of each field, for unknown values
+    usual: Floats  # median of each field, for unknown values
     centre: Floats
     scale: Floats
-    weights: Floats                     # axes: (component,)
-    means: Floats                       # axes: (component, field)
-    precisions: Floats                  # axes: (component, field, field)
+    weights: Floats  # axes: (component,)
+    means: Floats  # axes: (component, field)
+    precisions: Floats  # axes: (component, field, field)
     bic: Mapping[int, float]
 
     def standardise(self, data: Dataset) -> Floats:
@@ -49,13 +56,15 @@ class Profiles:
     def log_densities(self, points: Floats) -> Floats:
         """Return log(weight * density) of each point under each component."""
         found = np.empty((len(points), len(self.weights)))
-        for number, (mean, precision) in enumerate(
-                zip(self.means, self.precisions, strict=True)):
+        for number, (mean, precision) in enumerate(zip(self.means, self.precisions, strict=True)):
             away = points - mean
             log_det = np.linalg.slogdet(precision)[1]
-            found[:, number] = (np.log(self.weights[number]) + 0.5 * log_det
-                                - 0.5 * len(mean) * _LOG_TWO_PI
-                                - 0.5 * np.einsum("ij,jk,ik->i", away, precision, away))
+            found[:, number] = (
+                np.log(self.weights[number])
+                + 0.5 * log_det
+                - 0.5 * len(mean) * _LOG_TWO_PI
+                - 0.5 * np.einsum("ij,jk,ik->i", away, precision, away)
+            )
         return found
 
     def log_density(self, points: Floats) -> Floats:
@@ -74,15 +83,20 @@ class Profiles:
         parts = self.log_densities(points)
         density = self.log_density(points)
         shares = np.exp(parts - density[:, None])
-        names = (*(f"profile_{number}" for number in range(len(self.weights))),
-                 "profile_log_density")
+        names = (
+            *(f"profile_{number}" for number in range(len(self.weights))),
+            "profile_log_density",
+        )
         return names, np.concatenate([shares, density[:, None]], axis=1).astype(np.float32)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return everything as plain arrays."""
-        return {"fields": np.array(self.fields), "bic_components": np.array(list(self.bic)),
-                "bic": np.array(list(self.bic.values())),
-                **{name: getattr(self, name) for name in _NUMBERS}}
+        return {
+            "fields": np.array(self.fields),
+            "bic_components": np.array(list(self.bic)),
+            "bic": np.array(list(self.bic.values())),
+            **{name: getattr(self, name) for name in _NUMBERS},
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Profiles:
@@ -92,8 +106,9 @@ class Profiles:
         return cls(tuple(str(name) for name in arrays["fields"]), **numbers, bic=bic)
 
 
-def fit_profiles(data: Dataset, rows: npt.NDArray[np.bool_], seed: int = 0,
-                 max_components: int = MAX_COMPONENTS) -> Profiles:
+def fit_profiles(
+    data: Dataset, rows: npt.NDArray[np.bool_], seed: int = 0, max_components: int = MAX_COMPONENTS
+) -> Profiles:
     """Fit mixtures of 1 to `max_components` normals to these rows; keep the lowest BIC."""
     from sklearn.mixture import GaussianMixture
 
@@ -116,18 +131,24 @@ def fit_profiles(data: Dataset, rows: npt.NDArray[np.bool_], seed: int = 0,
     best, bic = None, {}
     for components in range(1, max_components + 1):
         # Requests sit on round numbers; the ridge keeps components from collapsing on them.
-        mixture = GaussianMixture(components, reg_covar=1e-2, random_state=seed, n_init=1,
-                                  max_iter=60).fit(points)
+        mixture = GaussianMixture(
+            components, reg_covar=1e-2, random_state=seed, n_init=1, max_iter=60
+        ).fit(points)
         bic[components] = float(mixture.bic(points))
         if bic[components] == min(bic.values()):
             best = mixture
     assert best is not None
-    return Profiles(tuple(fields), usual, centre, scale, best.weights_, best.means_,
-                    best.precisions_, bic)
+    return Profiles(
+        tuple(fields), usual, centre, scale, best.weights_, best.means_, best.precisions_, bic
+    )
 
 
-def describe(profiles: Profiles, data: Dataset, table: JobTable, labels: Labels,
-             ) -> list[dict[str, float]]:
+def describe(
+    profiles: Profiles,
+    data: Dataset,
+    table: JobTable,
+    labels: Labels,
+) -> list[dict[str, float]]:
     """Return one line per profile: how long, how big, how active, how it ends."""
     which = profiles.assign(profiles.standardise(data))
     failed = labels.of(table)[data.row]
@@ -141,14 +162,18 @@ def describe(profiles: Profiles, data: Dataset, table: JobTable, labels: Labels,
         if not np.any(mine):
             continue
         with np.errstate(invalid="ignore"):
-            lines.append({
-                "profile": number, "jobs": int(np.sum(mine)),
-                "users": len(np.unique(users[mine])),
-                "median_run_seconds": _median(run[mine]),
-                "median_requested_seconds": _median(requested[mine]),
-                "median_cpus": _median(cpus[mine]),
-                "user_submits_per_hour": _mean(data.column("user.submit_rate")[mine]),
-                "failed": _mean(failed[mine])})
+            lines.append(
+                {
+                    "profile": number,
+                    "jobs": int(np.sum(mine)),
+                    "users": len(np.unique(users[mine])),
+                    "median_run_seconds": _median(run[mine]),
+                    "median_requested_seconds": _median(requested[mine]),
+                    "median_cpus": _median(cpus[mine]),
+                    "user_submits_per_hour": _mean(data.column("user.submit_rate")[mine]),
+                    "failed": _mean(failed[mine]),
+                }
+            )
     return lines
 
 

@@ -29,9 +29,8 @@ TARGETS: Mapping[str, tuple[str, str]] = {
     "run_seconds": ("s", "requested_seconds"),
 }
 LEVELS = ("signature", "user_program", "user_shape", "user")
-REQUEST_VECTOR = ("requested_cpus", "requested_seconds", "requested_memory_mb",
-                  "requested_disk_mb")
-MEMORY_OF_A_KEY = 32                # values kept per key: enough for a 95 % quantile
+REQUEST_VECTOR = ("requested_cpus", "requested_seconds", "requested_memory_mb", "requested_disk_mb")
+MEMORY_OF_A_KEY = 32  # values kept per key: enough for a 95 % quantile
 RULES = ("last", "median", "mean", "cosine", "maximum")
 MAX_KEYS = 100_000
 
@@ -103,8 +102,9 @@ class SizeHistory:
         return {"keys": np.array(list(self.keys), dtype=np.uint64), "values": values}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]],
-                    levels: Sequence[str]) -> SizeHistory:
+    def from_arrays(
+        cls, arrays: Mapping[str, npt.NDArray[Any]], levels: Sequence[str]
+    ) -> SizeHistory:
         """Rebuild what `arrays` gave; the requests are not kept, so not for the cosine rule."""
         found = cls(levels)
         for key, values in zip(arrays["keys"], arrays["values"], strict=True):
@@ -131,8 +131,9 @@ def size_keys(table: JobTable, maker: JobFeatures) -> list[list[int]]:
 
 def request_vectors(table: JobTable) -> Floats:
     """Return logarithms of the requests, 0 where a job requests nothing."""
-    cpus = np.where(np.isfinite(table["requested_cpus"]), table["requested_cpus"],
-                    table["allocated_cpus"])
+    cpus = np.where(
+        np.isfinite(table["requested_cpus"]), table["requested_cpus"], table["allocated_cpus"]
+    )
     columns = [cpus if name == "requested_cpus" else table[name] for name in REQUEST_VECTOR]
     return np.asarray(np.log1p(np.nan_to_num(np.stack(columns, axis=1))))
 
@@ -154,16 +155,19 @@ def learn_sizes(table: JobTable, maker: JobFeatures) -> dict[str, SizeHistory]:
     return found
 
 
-def walk(table: JobTable, maker: JobFeatures, target: str, quantiles: Sequence[float],
-         ) -> dict[str, Floats]:
+def walk(
+    table: JobTable,
+    maker: JobFeatures,
+    target: str,
+    quantiles: Sequence[float],
+) -> dict[str, Floats]:
     """Return, per rule and quantile, what would have been said at each job's submit.
 
     Only jobs that had ended before that submit are known to it.
     """
     values = used(table, target)
     if not np.any(np.isfinite(values)):
-        raise NothingMeasured(f"no job of the table says its {target}; "
-                              "give a log that measures it")
+        raise NothingMeasured(f"no job of the table says its {target}; give a log that measures it")
     keys, requests = size_keys(table, maker), request_vectors(table)
     history = SizeHistory()
     names = [*RULES, *(f"quantile_{share}" for share in quantiles)]
@@ -186,8 +190,15 @@ def walk(table: JobTable, maker: JobFeatures, target: str, quantiles: Sequence[f
     return said
 
 
-def boosted_quantiles(data: Dataset, log_value: Floats, split: Split, quantiles: Sequence[float],
-                      seed: int, threads: int = 2, rounds: int = 150) -> dict[str, Floats]:
+def boosted_quantiles(
+    data: Dataset,
+    log_value: Floats,
+    split: Split,
+    quantiles: Sequence[float],
+    seed: int,
+    threads: int = 2,
+    rounds: int = 150,
+) -> dict[str, Floats]:
     """Return quantiles by gradient boosting on the submit features, learnt from the past.
 
     `log_value` is the logarithm of what each question's job used, NaN where unknown.
@@ -195,23 +206,42 @@ def boosted_quantiles(data: Dataset, log_value: Floats, split: Split, quantiles:
     import xgboost
 
     learn = np.isfinite(log_value) & (data.end < split.moment)
-    matrix = xgboost.QuantileDMatrix(data.features[learn], log_value[learn], max_bin=64,
-                                     nthread=threads)
+    matrix = xgboost.QuantileDMatrix(
+        data.features[learn], log_value[learn], max_bin=64, nthread=threads
+    )
     ask = xgboost.DMatrix(data.features, nthread=threads)
     found = {}
     for share in quantiles:
-        booster = xgboost.train({
-            "objective": "reg:quantileerror", "quantile_alpha": share, "max_depth": 6,
-            "eta": 0.08, "subsample": 0.7, "colsample_bytree": 0.2, "min_child_weight": 20,
-            "max_bin": 64, "tree_method": "hist", "seed": seed, "nthread": threads},
-            matrix, rounds)
+        booster = xgboost.train(
+            {
+                "objective": "reg:quantileerror",
+                "quantile_alpha": share,
+                "max_depth": 6,
+                "eta": 0.08,
+                "subsample": 0.7,
+                "colsample_bytree": 0.2,
+                "min_child_weight": 20,
+                "max_bin": 64,
+                "tree_method": "hist",
+                "seed": seed,
+                "nthread": threads,
+            },
+            matrix,
+            rounds,
+        )
         found[f"boosted_{share}"] = np.expm1(booster.predict(ask).astype(np.float64))
     return found
 
 
-def evaluate_sizes(table: JobTable, maker: JobFeatures, target: str, split: Split, seed: int = 0,
-                   quantiles: Sequence[float] = (0.5, 0.9, 0.95), threads: int = 2,
-                   ) -> dict[str, Any]:
+def evaluate_sizes(
+    table: JobTable,
+    maker: JobFeatures,
+    target: str,
+    split: Split,
+    seed: int = 0,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.95),
+    threads: int = 2,
+) -> dict[str, Any]:
     """Return MAPE, waste and under-allocation of every rule and of the users' own requests.
 
     MAPE is the median and mean of |said - used| / used over the test jobs. Waste is what was
@@ -228,9 +258,16 @@ def evaluate_sizes(table: JobTable, maker: JobFeatures, target: str, split: Spli
     said["requested"] = table[TARGETS[target][1]]
     test = np.isfinite(values) & (values > 0) & (table["submit_time"] >= split.moment)
     # Rules without any record yet are judged on the jobs that they can answer.
-    return {"target": target, "unit": TARGETS[target][0], "jobs": int(np.sum(test)), "rules": {
-        name: _judge(guesses[test], values[test]) for name, guesses in said.items()
-        if np.any(np.isfinite(guesses[test]))}}
+    return {
+        "target": target,
+        "unit": TARGETS[target][0],
+        "jobs": int(np.sum(test)),
+        "rules": {
+            name: _judge(guesses[test], values[test])
+            for name, guesses in said.items()
+            if np.any(np.isfinite(guesses[test]))
+        },
+    }
 
 
 def _judge(said: Floats, values: Floats) -> dict[str, float]:
@@ -239,7 +276,8 @@ def _judge(said: Floats, values: Floats) -> dict[str, float]:
     error = np.abs(said - values) / values
     return {
         "answered": float(np.mean(known)),
-        "mape": float(100 * np.mean(error)), "median_ape": float(100 * np.median(error)),
+        "mape": float(100 * np.mean(error)),
+        "median_ape": float(100 * np.median(error)),
         "waste": float(np.sum(np.maximum(said - values, 0.0)) / np.sum(values)),
         "under_allocated": float(np.mean(said < values)),
     }

@@ -39,8 +39,15 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "user_time": ("user", "requested_seconds"),
     "user_shape": ("user", "cpus", "requested_seconds", "requested_memory_mb", "queue"),
     "user_program": ("user", "executable"),
-    "signature": ("user", "executable", "name", "cpus", "requested_seconds",
-                  "requested_memory_mb", "queue"),
+    "signature": (
+        "user",
+        "executable",
+        "name",
+        "cpus",
+        "requested_seconds",
+        "requested_memory_mb",
+        "queue",
+    ),
     "cluster": ("user", "cluster"),
 }
 LEVELS_KNOWN_AT_START = ("execution_point",)
@@ -49,35 +56,81 @@ SHARED_LEVELS = ("all", "queue", "group", "execution_point")
 
 FADE_BY_OUTCOME = {"last": 0.5, "few": 0.8, "many": 0.95}
 FADE_BY_HOURS = {"hour": 1.0, "day": 24.0, "ten_days": 240.0}
-LONG_RUN_SECONDS = 120.0            # outcomes of jobs that lived this long are kept apart
-BATCH_GAP_SECONDS = 600.0           # submits closer than this belong to one batch
+LONG_RUN_SECONDS = 120.0  # outcomes of jobs that lived this long are kept apart
+BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
 
 # State of one key. Order matters only in that the slices below stay in step with it.
 OUTCOME_FIELDS = (
-    "outcomes", "failures", "failure_streak", "success_streak",
-    "end_time", "failure_time", "success_time", "long_outcomes",
-    *(f"fail_{name}" for name in FADE_BY_OUTCOME), "fail_long",
-    *(f"fail_{name}" for name in FADE_BY_HOURS), *(f"weight_{name}" for name in FADE_BY_HOURS),
-    "log_run", "log_run_over_request", "at_limit",
+    "outcomes",
+    "failures",
+    "failure_streak",
+    "success_streak",
+    "end_time",
+    "failure_time",
+    "success_time",
+    "long_outcomes",
+    *(f"fail_{name}" for name in FADE_BY_OUTCOME),
+    "fail_long",
+    *(f"fail_{name}" for name in FADE_BY_HOURS),
+    *(f"weight_{name}" for name in FADE_BY_HOURS),
+    "log_run",
+    "log_run_over_request",
+    "at_limit",
 )
 SUBMIT_FIELDS = ("submits", "submit_time", "batch", "submit_rate", "log_request", "log_cpus")
 QUEUE_FIELDS = ("queued", "queued_since", "running", "running_since")
 FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *QUEUE_FIELDS)
 
 FEATURES = (
-    "outcomes", "fail_rate", "fail_last", "fail_few", "fail_many", "fail_long",
-    "fail_hour", "fail_day", "fail_ten_days", "weight_hour", "weight_day",
-    "failure_streak", "success_streak",
-    "since_end", "since_failure", "since_success", "since_submit", "no_news",
-    "batch", "submit_rate", "request_change", "cpus_change",
-    "queued", "queued_age", "running", "running_age",
-    "log_run", "log_run_over_request", "at_limit", "request_over_run", "age_over_run",
-    "submit_over_wait", "end_over_wait", "failure_over_wait",
+    "outcomes",
+    "fail_rate",
+    "fail_last",
+    "fail_few",
+    "fail_many",
+    "fail_long",
+    "fail_hour",
+    "fail_day",
+    "fail_ten_days",
+    "weight_hour",
+    "weight_day",
+    "failure_streak",
+    "success_streak",
+    "since_end",
+    "since_failure",
+    "since_success",
+    "since_submit",
+    "no_news",
+    "batch",
+    "submit_rate",
+    "request_change",
+    "cpus_change",
+    "queued",
+    "queued_age",
+    "running",
+    "running_age",
+    "log_run",
+    "log_run_over_request",
+    "at_limit",
+    "request_over_run",
+    "age_over_run",
+    "submit_over_wait",
+    "end_over_wait",
+    "failure_over_wait",
 )
 # Meaningless at submit, when the job has waited for nothing yet.
 WAITING_FEATURES = ("submit_over_wait", "end_over_wait", "failure_over_wait")
-SHARED_FEATURES = ("fail_few", "fail_hour", "fail_day", "fail_ten_days", "weight_hour",
-                   "since_end", "since_failure", "submit_rate", "queued", "running")
+SHARED_FEATURES = (
+    "fail_few",
+    "fail_hour",
+    "fail_day",
+    "fail_ten_days",
+    "weight_hour",
+    "since_end",
+    "since_failure",
+    "submit_rate",
+    "queued",
+    "running",
+)
 
 # Events of one second are taken in the order of their jobs, and for one job in this order;
 # ends come after everything else of that second, so that nobody profits from them yet.
@@ -89,7 +142,7 @@ class Questions(NamedTuple):
 
     rows: Ints
     times: Floats
-    kind: int                       # ASK_AT_SUBMIT, ASK_AT_START or ASK_LATER
+    kind: int  # ASK_AT_SUBMIT, ASK_AT_START or ASK_LATER
 
 
 def features_of(level: str) -> tuple[str, ...]:
@@ -101,14 +154,14 @@ def features_of(level: str) -> tuple[str, ...]:
 class Facts:
     """What the history needs of a block of jobs, row by row."""
 
-    keys: Mapping[str, Keys]        # level -> key
+    keys: Mapping[str, Keys]  # level -> key
     submit: Floats
-    start: Floats                   # NaN: never started
-    end: Floats                     # NaN: not ended
-    outcome: Floats                 # 1 failed, 0 succeeded, NaN neither
+    start: Floats  # NaN: never started
+    end: Floats  # NaN: not ended
+    outcome: Floats  # 1 failed, 0 succeeded, NaN neither
     cpus: Floats
     requested_seconds: Floats
-    static: npt.NDArray[np.float32]     # axes: (job, column); handed through to the questions
+    static: npt.NDArray[np.float32]  # axes: (job, column); handed through to the questions
 
     def __len__(self) -> int:
         return len(self.submit)
@@ -135,8 +188,9 @@ def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str
         if name not in columns:
             if name in table.text:
                 names = [*table.vocabularies[name].names, ""]
-                columns[name] = np.array([_hash(text) for text in names],
-                                         dtype=np.uint64)[table.text[name]]
+                columns[name] = np.array([_hash(text) for text in names], dtype=np.uint64)[
+                    table.text[name]
+                ]
             else:
                 values = cpus if name == "cpus" else table[name]
                 columns[name] = _mix(np.nan_to_num(values, nan=-1.0).view(np.uint64))
@@ -168,16 +222,22 @@ class History:
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
         asked = events.take(events.is_question)
-        answers = [_features(level.advance(events.key(name), events), asked, features_of(name))
-                   for name, level in self.levels.items()]
+        answers = [
+            _features(level.advance(events.key(name), events), asked, features_of(name))
+            for name, level in self.levels.items()
+        ]
         self.now = float(events.time[-1])
         return np.concatenate(answers, axis=1)
 
     def answer(self, asked: Events) -> npt.NDArray[np.float32]:
         """Answer questions from the state as it is, without moving it."""
         return np.concatenate(
-            [_features(level.lookup(asked.key(name)), asked, features_of(name))
-             for name, level in self.levels.items()], axis=1)
+            [
+                _features(level.lookup(asked.key(name)), asked, features_of(name))
+                for name, level in self.levels.items()
+            ],
+            axis=1,
+        )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the state as plain arrays, to be saved with a model."""
@@ -187,14 +247,16 @@ class History:
         return found
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]],
-                    levels: Sequence[str]) -> History:
+    def from_arrays(
+        cls, arrays: Mapping[str, npt.NDArray[np.generic]], levels: Sequence[str]
+    ) -> History:
         """Rebuild a history from `arrays`."""
         history = cls(levels)
         history.now = float(arrays["now"].astype(np.float64))
         for name, level in history.levels.items():
-            level.restore(arrays[f"{name}.keys"].astype(np.uint64),
-                          arrays[f"{name}.state"].astype(np.float64))
+            level.restore(
+                arrays[f"{name}.keys"].astype(np.uint64), arrays[f"{name}.state"].astype(np.float64)
+            )
         return history
 
 
@@ -219,9 +281,9 @@ class Level:
         probes = np.concatenate([asked, last])
         before = self.state[slots]
         after = _probe(events.take(order), segment, first, before, probes)
-        self.state[slots] = after[len(asked):]
+        self.state[slots] = after[len(asked) :]
         answers = np.empty((len(asked), len(FIELDS)))
-        answers[_rank(order[asked])] = after[:len(asked)]
+        answers[_rank(order[asked])] = after[: len(asked)]
         return answers
 
     def arrays(self) -> tuple[Keys, Floats]:
@@ -258,7 +320,8 @@ class Level:
         if len(index) > len(self.state):
             grown = max(2 * len(self.state), len(index))
             self.state = np.concatenate(
-                [self.state, np.zeros((grown - len(self.state), len(FIELDS)))])
+                [self.state, np.zeros((grown - len(self.state), len(FIELDS)))]
+            )
             self.touched = np.concatenate([self.touched, np.zeros(grown - len(self.touched))])
         self.touched[slots] = now
         return slots
@@ -281,15 +344,15 @@ class Events:
 
     time: Floats
     kind: npt.NDArray[np.int8]
-    row: Ints                       # number of the job in the stream
+    row: Ints  # number of the job in the stream
     submit: Floats
     start: Floats
-    run: Floats                     # NaN unless an END of a job that ran
-    outcome: Floats                 # NaN unless an END with a known outcome
+    run: Floats  # NaN unless an END of a job that ran
+    outcome: Floats  # NaN unless an END with a known outcome
     cpus: Floats
     requested_seconds: Floats
     static: npt.NDArray[np.float32]
-    keys: Keys                      # axes: (event, level)
+    keys: Keys  # axes: (event, level)
     levels: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -306,10 +369,20 @@ class Events:
 
     def take(self, index: npt.NDArray[np.generic] | slice) -> Events:
         """Return these events, in this order."""
-        return Events(self.time[index], self.kind[index], self.row[index], self.submit[index],
-                      self.start[index], self.run[index], self.outcome[index], self.cpus[index],
-                      self.requested_seconds[index], self.static[index], self.keys[index],
-                      self.levels)
+        return Events(
+            self.time[index],
+            self.kind[index],
+            self.row[index],
+            self.submit[index],
+            self.start[index],
+            self.run[index],
+            self.outcome[index],
+            self.cpus[index],
+            self.requested_seconds[index],
+            self.static[index],
+            self.keys[index],
+            self.levels,
+        )
 
     def in_order(self) -> Events:
         """Return the events in the order in which the world could have told them."""
@@ -319,8 +392,11 @@ class Events:
 _EVENT_COLUMNS = tuple(field.name for field in fields(Events) if field.name != "levels")
 
 
-def stream(blocks: Iterable[tuple[Facts, Sequence[Questions]]], history: History,
-           events_per_step: int = 32_768) -> Iterator[tuple[Events, npt.NDArray[np.float32]]]:
+def stream(
+    blocks: Iterable[tuple[Facts, Sequence[Questions]]],
+    history: History,
+    events_per_step: int = 32_768,
+) -> Iterator[tuple[Events, npt.NDArray[np.float32]]]:
     """Feed blocks of jobs (in submit order) through a history; yield questions and answers.
 
     Steps end after a fixed number of events from the start of the log, whatever the blocks: a
@@ -334,8 +410,11 @@ def stream(blocks: Iterable[tuple[Facts, Sequence[Questions]]], history: History
         waiting = block if waiting is None else _join(waiting, block)
         waiting = waiting.in_order()
         # Later blocks bring nothing before this block's last submit.
-        safe = int(np.searchsorted(waiting.time, np.floor(facts.submit[-1]), side="left")
-                   ) if len(facts) else 0
+        safe = (
+            int(np.searchsorted(waiting.time, np.floor(facts.submit[-1]), side="left"))
+            if len(facts)
+            else 0
+        )
         whole = safe - safe % events_per_step
         for begin in range(0, whole, events_per_step):
             yield _step(waiting.take(slice(begin, begin + events_per_step)), history)
@@ -358,40 +437,49 @@ def _step(events: Events, history: History) -> tuple[Events, npt.NDArray[np.floa
 
 def _join(one: Events, other: Events) -> Events:
     columns: dict[str, npt.NDArray[Any]] = {
-        name: np.concatenate([getattr(one, name), getattr(other, name)])
-        for name in _EVENT_COLUMNS}
+        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in _EVENT_COLUMNS
+    }
     return Events(**columns, levels=one.levels)
 
 
 def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Events:
     """Make events of jobs. Times are cut to whole seconds, which keeps sums exact."""
     levels = tuple(facts.keys)
-    keys = np.stack([facts.keys[level] for level in levels], axis=1) if levels else np.empty(
-        (len(facts), 0), dtype=np.uint64)
+    keys = (
+        np.stack([facts.keys[level] for level in levels], axis=1)
+        if levels
+        else np.empty((len(facts), 0), dtype=np.uint64)
+    )
     submit, start, end = np.floor(facts.submit), np.floor(facts.start), np.floor(facts.end)
     never = np.full(len(facts), np.nan)
     started, ended = np.isfinite(start), np.isfinite(end)
     every = np.arange(len(facts))
-    parts = [(every, submit, SUBMIT, never, never),
-             (every[started], start[started], START, never, never),
-             (every[ended], np.maximum(end, submit)[ended], END, end - start, facts.outcome)]
-    parts += [(asked.rows, np.floor(asked.times), asked.kind, never, never)
-              for asked in questions]
+    parts = [
+        (every, submit, SUBMIT, never, never),
+        (every[started], start[started], START, never, never),
+        (every[ended], np.maximum(end, submit)[ended], END, end - start, facts.outcome),
+    ]
+    parts += [(asked.rows, np.floor(asked.times), asked.kind, never, never) for asked in questions]
     rows = np.concatenate([part[0] for part in parts])
     kinds = np.concatenate([np.full(len(part[0]), part[2], dtype=np.int8) for part in parts])
     event_keys = keys[rows]
     for level in LEVELS_KNOWN_AT_START:
-        if level in levels:     # before the start nobody knows where the job will run
+        if level in levels:  # before the start nobody knows where the job will run
             event_keys[kinds < ASK_AT_START, levels.index(level)] = 0
     return Events(
         time=np.concatenate([part[1] for part in parts]),
         kind=kinds,
         row=rows + first_row,
-        submit=submit[rows], start=start[rows],
+        submit=submit[rows],
+        start=start[rows],
         run=np.concatenate([part[3][part[0]] for part in parts]),
         outcome=np.concatenate([part[4][part[0]] for part in parts]),
-        cpus=facts.cpus[rows], requested_seconds=facts.requested_seconds[rows],
-        static=facts.static[rows], keys=event_keys, levels=levels)
+        cpus=facts.cpus[rows],
+        requested_seconds=facts.requested_seconds[rows],
+        static=facts.static[rows],
+        keys=event_keys,
+        levels=levels,
+    )
 
 
 Steps = Callable[[Events, npt.NDArray[np.bool_], Floats], tuple[Floats, Floats]]
@@ -403,10 +491,12 @@ def _probe(events: Events, segment: Ints, first: Ints, before: Floats, probes: I
     outcomes, submits = len(OUTCOME_FIELDS), len(OUTCOME_FIELDS) + len(SUBMIT_FIELDS)
     known = np.flatnonzero((events.kind == END) & np.isfinite(events.outcome))
     state[:, :outcomes] = _recur(
-        _outcome_steps, events, segment, known, before[:, :outcomes], probes)
+        _outcome_steps, events, segment, known, before[:, :outcomes], probes
+    )
     submitted = np.flatnonzero(events.kind == SUBMIT)
     state[:, outcomes:submits] = _recur(
-        _submit_steps, events, segment, submitted, before[:, outcomes:submits], probes)
+        _submit_steps, events, segment, submitted, before[:, outcomes:submits], probes
+    )
     moves = np.cumsum(_queue_moves(events), axis=0)
     base = np.zeros((len(before), moves.shape[1]))
     base[1:] = moves[first[1:] - 1]
@@ -414,8 +504,9 @@ def _probe(events: Events, segment: Ints, first: Ints, before: Floats, probes: I
     return state
 
 
-def _recur(steps: Steps, events: Events, segment: Ints, chosen: Ints, before: Floats,
-           probes: Ints) -> Floats:
+def _recur(
+    steps: Steps, events: Events, segment: Ints, chosen: Ints, before: Floats, probes: Ints
+) -> Floats:
     """Run the recurrence of `steps` over the chosen events and read it off at the probes."""
     values = before[segment[probes]]
     if not len(chosen):
@@ -445,8 +536,11 @@ def _scan(factors: Floats, terms: Floats, longest: int) -> None:
         reach *= 2
 
 
-def _outcome_steps(events: Events, opens: npt.NDArray[np.bool_], before: Floats,
-                   ) -> tuple[Floats, Floats]:
+def _outcome_steps(
+    events: Events,
+    opens: npt.NDArray[np.bool_],
+    before: Floats,
+) -> tuple[Floats, Floats]:
     count = len(events)
     factors = np.ones((count, len(OUTCOME_FIELDS)))
     terms = np.zeros((count, len(OUTCOME_FIELDS)))
@@ -480,37 +574,57 @@ def _outcome_steps(events: Events, opens: npt.NDArray[np.bool_], before: Floats,
     log_run = np.log1p(run)
     request = np.nan_to_num(events.requested_seconds, nan=0.0)
     put("log_run", few, (1.0 - few) * log_run)
-    put("log_run_over_request", few,
-        (1.0 - few) * np.where(request > 0, log_run - np.log1p(request), 0.0))
+    put(
+        "log_run_over_request",
+        few,
+        (1.0 - few) * np.where(request > 0, log_run - np.log1p(request), 0.0),
+    )
     put("at_limit", few, (1.0 - few) * ((request > 0) & (run >= request)).astype(np.float64))
     return factors, terms
 
 
-def _submit_steps(events: Events, opens: npt.NDArray[np.bool_], before: Floats,
-                  ) -> tuple[Floats, Floats]:
+def _submit_steps(
+    events: Events,
+    opens: npt.NDArray[np.bool_],
+    before: Floats,
+) -> tuple[Floats, Floats]:
     column = {name: index for index, name in enumerate(SUBMIT_FIELDS)}
     previous = np.r_[0.0, events.time[:-1]]
     previous[opens] = before[opens, column["submit_time"]]
     gap = events.time - previous
     one, zero = np.ones(len(events)), np.zeros(len(events))
-    factors = {"submits": one, "submit_time": zero,
-               "batch": (gap <= BATCH_GAP_SECONDS).astype(np.float64),
-               "submit_rate": np.exp2(-gap / 3600.0), "log_request": zero, "log_cpus": zero}
-    terms = {"submits": one, "submit_time": events.time, "batch": one, "submit_rate": one,
-             "log_request": np.log1p(np.nan_to_num(events.requested_seconds)),
-             "log_cpus": np.log1p(np.nan_to_num(events.cpus))}
-    return (np.stack([factors[name] for name in SUBMIT_FIELDS], axis=1),
-            np.stack([terms[name] for name in SUBMIT_FIELDS], axis=1))
+    factors = {
+        "submits": one,
+        "submit_time": zero,
+        "batch": (gap <= BATCH_GAP_SECONDS).astype(np.float64),
+        "submit_rate": np.exp2(-gap / 3600.0),
+        "log_request": zero,
+        "log_cpus": zero,
+    }
+    terms = {
+        "submits": one,
+        "submit_time": events.time,
+        "batch": one,
+        "submit_rate": one,
+        "log_request": np.log1p(np.nan_to_num(events.requested_seconds)),
+        "log_cpus": np.log1p(np.nan_to_num(events.cpus)),
+    }
+    return (
+        np.stack([factors[name] for name in SUBMIT_FIELDS], axis=1),
+        np.stack([terms[name] for name in SUBMIT_FIELDS], axis=1),
+    )
 
 
 def _queue_moves(events: Events) -> Floats:
     """Return what each event adds to the numbers queued and running, and to their times."""
     started = np.isfinite(events.start)
-    queued = (events.kind == SUBMIT) * 1.0 - (events.kind == START) - (
-        (events.kind == END) & ~started)
+    queued = (
+        (events.kind == SUBMIT) * 1.0 - (events.kind == START) - ((events.kind == END) & ~started)
+    )
     running = (events.kind == START) * 1.0 - ((events.kind == END) & started)
-    return np.stack([queued, queued * events.submit,
-                     running, running * np.nan_to_num(events.start)], axis=1)
+    return np.stack(
+        [queued, queued * events.submit, running, running * np.nan_to_num(events.start)], axis=1
+    )
 
 
 def _features(state: Floats, asked: Events, names: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -519,8 +633,9 @@ def _features(state: Floats, asked: Events, names: Sequence[str]) -> npt.NDArray
     now = asked.time
     n, submits = get["outcomes"], get["submits"]
     none = n == 0
-    log_request = np.where(asked.requested_seconds > 0,
-                           np.log1p(np.nan_to_num(asked.requested_seconds)), np.nan)
+    log_request = np.where(
+        asked.requested_seconds > 0, np.log1p(np.nan_to_num(asked.requested_seconds)), np.nan
+    )
 
     def unless_none(values: Floats) -> Floats:
         return np.where(none, np.nan, values)
@@ -531,36 +646,42 @@ def _features(state: Floats, asked: Events, names: Sequence[str]) -> npt.NDArray
     found: dict[str, Floats] = {
         "outcomes": np.log1p(n),
         "fail_rate": unless_none((get["failures"] + 0.4) / (n + 2.0)),
-        "failure_streak": get["failure_streak"], "success_streak": get["success_streak"],
-        "since_end": since("end_time"), "since_failure": since("failure_time"),
-        "since_success": since("success_time"), "since_submit": since("submit_time"),
+        "failure_streak": get["failure_streak"],
+        "success_streak": get["success_streak"],
+        "since_end": since("end_time"),
+        "since_failure": since("failure_time"),
+        "since_success": since("success_time"),
+        "since_submit": since("submit_time"),
         "no_news": np.where(submits > 0, get["submit_time"] - get["end_time"] > 0, np.nan),
         "batch": np.where(now - get["submit_time"] <= BATCH_GAP_SECONDS, get["batch"], 0.0),
         "submit_rate": get["submit_rate"] * np.exp2((get["submit_time"] - now) / 3600.0),
         "request_change": np.where(submits > 0, log_request - get["log_request"], np.nan),
-        "cpus_change": np.where(submits > 0,
-                                np.log1p(np.nan_to_num(asked.cpus)) - get["log_cpus"], np.nan),
+        "cpus_change": np.where(
+            submits > 0, np.log1p(np.nan_to_num(asked.cpus)) - get["log_cpus"], np.nan
+        ),
     }
     with np.errstate(invalid="ignore", divide="ignore"):
         for name, fade in FADE_BY_OUTCOME.items():
-            found[f"fail_{name}"] = get[f"fail_{name}"] / (1.0 - fade ** n)
+            found[f"fail_{name}"] = get[f"fail_{name}"] / (1.0 - fade**n)
         few = FADE_BY_OUTCOME["few"]
         found["fail_long"] = get["fail_long"] / (1.0 - few ** get["long_outcomes"])
-        faded = 1.0 - few ** n
+        faded = 1.0 - few**n
         for name in ("log_run", "log_run_over_request", "at_limit"):
             found[name] = get[name] / faded
         for name, hours in FADE_BY_HOURS.items():
             found[f"fail_{name}"] = get[f"fail_{name}"] / get[f"weight_{name}"]
             found[f"weight_{name}"] = np.log1p(
-                get[f"weight_{name}"] * np.exp2((get["end_time"] - now) / (3600.0 * hours)))
+                get[f"weight_{name}"] * np.exp2((get["end_time"] - now) / (3600.0 * hours))
+            )
         for name in ("queued", "running"):
             many = np.maximum(get[name], 0.0)
             found[name] = np.log1p(many)
             found[f"{name}_age"] = np.where(
-                many > 0, np.log1p(np.maximum(now - get[f"{name}_since"] / many, 0.0)), np.nan)
+                many > 0, np.log1p(np.maximum(now - get[f"{name}_since"] / many, 0.0)), np.nan
+            )
     age = np.log1p(np.maximum(now - np.where(asked.kind == ASK_LATER, asked.start, now), 0.0))
     waited = np.log1p(np.maximum(now - asked.submit, 0.0))
-    for name in ("submit", "end", "failure"):       # negative: since this job's own submit
+    for name in ("submit", "end", "failure"):  # negative: since this job's own submit
         found[f"{name}_over_wait"] = found[f"since_{name}"] - waited
     found["request_over_run"] = log_request - found["log_run"]
     found["age_over_run"] = age - found["log_run"]
@@ -580,7 +701,7 @@ def _hash(text: str) -> int:
 def _mix(values: Keys) -> Keys:
     """Scramble 64-bit numbers (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
-        values = (values + np.uint64(0x9E3779B97F4A7C15))
+        values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return values ^ (values >> np.uint64(31))

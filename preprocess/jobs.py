@@ -11,13 +11,13 @@ import enum
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import UsageError
-from condor_advice.gather.workloads.table import JobState, JobTable, blocks
+from condor_advice.gather.workloads.table import JobState, JobTable, UsageSamples, blocks
 from condor_advice.preprocess.history import (
     ASK_AT_START,
     ASK_AT_SUBMIT,
@@ -50,17 +50,31 @@ class Horizon(enum.StrEnum):
 
 PREDICTIVE = (Horizon.SUBMIT, Horizon.START, Horizon.TWO_MINUTES, Horizon.RUNNING)
 TWO_MINUTES_SECONDS = 120.0
-RUNNING_AGES_SECONDS = tuple(600.0 * 2.0**step for step in range(10))      # 10 min to 3.5 days
+RUNNING_AGES_SECONDS = tuple(600.0 * 2.0**step for step in range(10))  # 10 min to 3.5 days
 TEXT_BUCKETS = 16
 JOBS_PER_BLOCK = 50_000
 
-SUBMIT_COLUMNS = ("log_cpus", "log_requested_seconds", "log_requested_memory",
-                  "log_requested_disk", "log_core_seconds",
-                  *(f"text_{bucket}" for bucket in range(TEXT_BUCKETS)))
+SUBMIT_COLUMNS = (
+    "log_cpus",
+    "log_requested_seconds",
+    "log_requested_memory",
+    "log_requested_disk",
+    "log_core_seconds",
+    *(f"text_{bucket}" for bucket in range(TEXT_BUCKETS)),
+)
 START_COLUMNS = ("allocated_over_requested",)
 STATIC_COLUMNS = (*SUBMIT_COLUMNS, *START_COLUMNS)
-POST_MORTEM_COLUMNS = ("log_wait", "log_run", "run_over_requested", "log_cpu", "cpu_over_run",
-                       "allocated_cpus", "log_used_memory", "used_over_requested_memory")
+SAMPLE_COLUMNS = ("sample.log_memory", "sample.memory_over_requested", "sample.log_age")
+POST_MORTEM_COLUMNS = (
+    "log_wait",
+    "log_run",
+    "run_over_requested",
+    "log_cpu",
+    "cpu_over_run",
+    "allocated_cpus",
+    "log_used_memory",
+    "used_over_requested_memory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,8 @@ class Labels:
     """
 
     failed: frozenset[JobState] = frozenset(
-        {JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY, JobState.NODE_FAILED})
+        {JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY, JobState.NODE_FAILED}
+    )
     passed: frozenset[JobState] = frozenset({JobState.SUCCEEDED})
 
     def of(self, table: JobTable) -> Floats:
@@ -90,20 +105,28 @@ class Dataset:
 
     horizon: Horizon
     names: tuple[str, ...]
-    features: Features                  # axes: (question, feature)
-    label: Floats                       # 1 failed, 0 passed, NaN neither
-    row: npt.NDArray[np.int64]          # of the job in the table
-    asked: Floats                       # moment of the question
+    features: Features  # axes: (question, feature)
+    label: Floats  # 1 failed, 0 passed, NaN neither
+    row: npt.NDArray[np.int64]  # of the job in the table
+    asked: Floats  # moment of the question
     submit: Floats
-    end: Floats                         # when the outcome became known; NaN: not yet
+    end: Floats  # when the outcome became known; NaN: not yet
 
     def __len__(self) -> int:
         return len(self.row)
 
     def take(self, index: npt.NDArray[np.generic]) -> Dataset:
         """Return these questions."""
-        return Dataset(self.horizon, self.names, self.features[index], self.label[index],
-                       self.row[index], self.asked[index], self.submit[index], self.end[index])
+        return Dataset(
+            self.horizon,
+            self.names,
+            self.features[index],
+            self.label[index],
+            self.row[index],
+            self.asked[index],
+            self.submit[index],
+            self.end[index],
+        )
 
     def column(self, name: str) -> Features:
         """Return one feature."""
@@ -153,18 +176,26 @@ class JobFeatures:
         there, these stand for the request. Elsewhere a missing allocation tells that the job
         never ran, and must stay out.
         """
-        return cls(usable_levels(table), labels or Labels(),
-                   not np.any(np.isfinite(table["requested_cpus"])))
+        return cls(
+            usable_levels(table),
+            labels or Labels(),
+            not np.any(np.isfinite(table["requested_cpus"])),
+        )
 
     def names(self, horizon: Horizon) -> tuple[str, ...]:
         """Return the names of a horizon's features."""
         history = History(self.levels).names
-        return tuple(name for name, known in zip(
-            (*history, *STATIC_COLUMNS, *_MOMENT_COLUMNS), self._known(horizon), strict=True)
-            if known)
+        return tuple(
+            name
+            for name, known in zip(
+                (*history, *STATIC_COLUMNS, *_MOMENT_COLUMNS), self._known(horizon), strict=True
+            )
+            if known
+        )
 
-    def datasets(self, table: JobTable, horizons: Sequence[Horizon],
-                 history: History | None = None) -> dict[Horizon, Dataset]:
+    def datasets(
+        self, table: JobTable, horizons: Sequence[Horizon], history: History | None = None
+    ) -> dict[Horizon, Dataset]:
         """Return one dataset per horizon; the table is taken in submit order."""
         table = table.in_submit_order()
         asked: list[Horizon] = [one for one in horizons if one is not Horizon.POST_MORTEM]
@@ -177,14 +208,28 @@ class JobFeatures:
         found: dict[Horizon, Dataset] = {}
         for horizon in asked:
             data = _join(horizon, self.names(horizon), parts[horizon])
-            found[horizon] = Dataset(horizon, data.names, data.features, labels[data.row],
-                                     data.row, data.asked, data.submit, ends[data.row])
+            if table.samples is not None and horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING):
+                data = _with_samples(data, table, table.samples)
+            found[horizon] = Dataset(
+                horizon,
+                data.names,
+                data.features,
+                labels[data.row],
+                data.row,
+                data.asked,
+                data.submit,
+                ends[data.row],
+            )
         if Horizon.POST_MORTEM in horizons:
             found[Horizon.POST_MORTEM] = _post_mortem(table, found[Horizon.SUBMIT], self)
         return {one: found[one] for one in horizons}
 
-    def stream(self, tables: Iterable[JobTable], horizons: Sequence[Horizon],
-               history: History | None = None) -> Iterator[Dataset]:
+    def stream(
+        self,
+        tables: Iterable[JobTable],
+        horizons: Sequence[Horizon],
+        history: History | None = None,
+    ) -> Iterator[Dataset]:
         """Yield features as the log goes by, in memory that does not grow with it.
 
         Labels are NaN here: an outcome is not known when its question is asked.
@@ -200,42 +245,75 @@ class JobFeatures:
                 if not len(rows):
                     continue
                 unknown = np.full(len(rows), np.nan)
-                yield Dataset(horizon, names[horizon], values[np.ix_(rows, known[horizon])],
-                              unknown, events.row[rows], events.time[rows], events.submit[rows],
-                              unknown)
+                yield Dataset(
+                    horizon,
+                    names[horizon],
+                    values[np.ix_(rows, known[horizon])],
+                    unknown,
+                    events.row[rows],
+                    events.time[rows],
+                    events.submit[rows],
+                    unknown,
+                )
 
     def at_submit(self, table: JobTable, history: History, now: float) -> Dataset:
         """Return the features of jobs that are about to be submitted, from a history as it is."""
         rows = np.arange(len(table))
-        asked = questions_of(self.facts(table),
-                             [Questions(rows, np.full(len(table), now), ASK_AT_SUBMIT)])
+        asked = questions_of(
+            self.facts(table), [Questions(rows, np.full(len(table), now), ASK_AT_SUBMIT)]
+        )
         known = self._known(Horizon.SUBMIT)
         values = np.concatenate(
-            [history.answer(asked), asked.static, _moment_columns(asked)], axis=1)
+            [history.answer(asked), asked.static, _moment_columns(asked)], axis=1
+        )
         unknown = np.full(len(rows), np.nan)
-        return Dataset(Horizon.SUBMIT, self.names(Horizon.SUBMIT), values[:, known], unknown,
-                       asked.row, asked.time, asked.submit, unknown)
+        return Dataset(
+            Horizon.SUBMIT,
+            self.names(Horizon.SUBMIT),
+            values[:, known],
+            unknown,
+            asked.row,
+            asked.time,
+            asked.submit,
+            unknown,
+        )
 
     def facts(self, table: JobTable) -> Facts:
         """Return what the history and the questions need of these jobs."""
         cpus = table["allocated_cpus"] if self.cpus_from_allocation else table["requested_cpus"]
-        return Facts(level_keys(table, cpus, self.levels), table["submit_time"],
-                     table["start_time"], table["end_time"], self.labels.of(table), cpus,
-                     table["requested_seconds"], _static(table, cpus))
+        return Facts(
+            level_keys(table, cpus, self.levels),
+            table["submit_time"],
+            table["start_time"],
+            table["end_time"],
+            self.labels.of(table),
+            cpus,
+            table["requested_seconds"],
+            _static(table, cpus),
+        )
 
     def _known(self, horizon: Horizon) -> npt.NDArray[np.bool_]:
         """Return which of all columns exist at this horizon."""
-        late = () if horizon is not Horizon.SUBMIT else (*LEVELS_KNOWN_AT_START, *START_COLUMNS,
-                                                         "log_wait")
+        late = (
+            ()
+            if horizon is not Horizon.SUBMIT
+            else (*LEVELS_KNOWN_AT_START, *START_COLUMNS, "log_wait")
+        )
         waits = WAITING_FEATURES if horizon is Horizon.SUBMIT else ()
         ages = ("log_age", "age_over_requested", "age_over_run")
         asks_age = horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING)
         columns = (*History(self.levels).names, *STATIC_COLUMNS, *_MOMENT_COLUMNS)
-        return np.array([
-            not (name in late or name.partition(".")[0] in late
-                 or name.rpartition(".")[2] in waits
-                 or (not asks_age and name.rpartition(".")[2] in ages))
-            for name in columns])
+        return np.array(
+            [
+                not (
+                    name in late
+                    or name.partition(".")[0] in late
+                    or name.rpartition(".")[2] in waits
+                    or (not asks_age and name.rpartition(".")[2] in ages)
+                )
+                for name in columns
+            ]
+        )
 
 
 _MOMENT_COLUMNS = ("hour", "weekday", "log_wait", "log_age", "age_over_requested")
@@ -249,8 +327,10 @@ def _moment_columns(events: Events) -> Features:
     wait = np.where(events.kind == ASK_AT_SUBMIT, np.nan, events.start - events.submit)
     with np.errstate(invalid="ignore", divide="ignore"):
         over = np.where(events.requested_seconds > 0, age / events.requested_seconds, np.nan)
-    return np.stack([hours % 24.0, hours // 24.0 % 7.0, np.log1p(np.maximum(wait, 0.0)),
-                     np.log1p(age), over], axis=1).astype(np.float32)
+    return np.stack(
+        [hours % 24.0, hours // 24.0 % 7.0, np.log1p(np.maximum(wait, 0.0)), np.log1p(age), over],
+        axis=1,
+    ).astype(np.float32)
 
 
 def _questions(table: JobTable, horizons: Sequence[Horizon]) -> list[Questions]:
@@ -296,12 +376,22 @@ def _static(table: JobTable, cpus: Floats) -> Features:
     """Return the columns that do not change while the job waits and runs."""
     with np.errstate(invalid="ignore", divide="ignore"):
         allocated = table["allocated_cpus"] / cpus
-    columns = [np.log1p(cpus), np.log1p(table["requested_seconds"]),
-               np.log1p(table["requested_memory_mb"]), np.log1p(table["requested_disk_mb"]),
-               np.log1p(cpus * table["requested_seconds"])]
+    columns = [
+        np.log1p(cpus),
+        np.log1p(table["requested_seconds"]),
+        np.log1p(table["requested_memory_mb"]),
+        np.log1p(table["requested_disk_mb"]),
+        np.log1p(cpus * table["requested_seconds"]),
+    ]
     # A missing allocation tells how the job ended in some logs, so it looks like a usual one.
-    return np.concatenate([np.stack(columns, axis=1), _hashed_text(table),
-                           np.nan_to_num(allocated, nan=1.0)[:, None]], axis=1).astype(np.float32)
+    return np.concatenate(
+        [
+            np.stack(columns, axis=1),
+            _hashed_text(table),
+            np.nan_to_num(allocated, nan=1.0)[:, None],
+        ],
+        axis=1,
+    ).astype(np.float32)
 
 
 def _hashed_text(table: JobTable) -> Features:
@@ -326,24 +416,75 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
     job = table.take(submit.row)
     run = job.run_seconds
     with np.errstate(invalid="ignore", divide="ignore"):
-        columns = np.stack([
-            np.log1p(job["start_time"] - job["submit_time"]), np.log1p(run),
-            run / job["requested_seconds"], np.log1p(job["cpu_seconds"]),
-            job["cpu_seconds"] / run, job["allocated_cpus"], np.log1p(job["used_memory_mb"]),
-            job["used_memory_mb"] / job["requested_memory_mb"]], axis=1)
+        columns = np.stack(
+            [
+                np.log1p(job["start_time"] - job["submit_time"]),
+                np.log1p(run),
+                run / job["requested_seconds"],
+                np.log1p(job["cpu_seconds"]),
+                job["cpu_seconds"] / run,
+                job["allocated_cpus"],
+                np.log1p(job["used_memory_mb"]),
+                job["used_memory_mb"] / job["requested_memory_mb"],
+            ],
+            axis=1,
+        )
     columns[~np.isfinite(columns)] = np.nan
     return Dataset(
         Horizon.POST_MORTEM,
         (*submit.names, *(f"post_mortem.{name}" for name in POST_MORTEM_COLUMNS)),
         np.concatenate([submit.features, columns.astype(np.float32)], axis=1),
-        submit.label, submit.row, submit.asked, submit.submit, submit.end)
+        submit.label,
+        submit.row,
+        submit.asked,
+        submit.submit,
+        submit.end,
+    )
+
+
+def _with_samples(data: Dataset, table: JobTable, samples: UsageSamples) -> Dataset:
+    """Add what was last measured of each job before it is asked about."""
+    # Samples are ordered by job and time; so is this number, which finds the last one before.
+    span = 1.0 + float(np.max(np.r_[samples.time, data.asked], initial=0.0))
+    order = samples.row * span + samples.time
+    found = np.searchsorted(order, data.row * span + data.asked, side="left") - 1
+    last = np.maximum(found, 0)
+    known = (found >= 0) & (len(samples.row) > 0)
+    if np.any(known):
+        known &= samples.row[last] == data.row
+    memory = np.full(len(data), np.nan)
+    age = np.full(len(data), np.nan)
+    memory[known] = samples.memory_mb[last[known]]
+    age[known] = data.asked[known] - samples.time[last[known]]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        over = memory / table["requested_memory_mb"][data.row]
+    columns = np.stack([np.log1p(memory), over, np.log1p(age)], axis=1).astype(np.float32)
+    return replace(
+        data,
+        names=(*data.names, *SAMPLE_COLUMNS),
+        features=np.concatenate([data.features, columns], axis=1),
+    )
 
 
 def _join(horizon: Horizon, names: tuple[str, ...], parts: Sequence[Dataset]) -> Dataset:
     if not parts:
         none = np.empty(0)
-        return Dataset(horizon, names, np.empty((0, len(names)), dtype=np.float32), none,
-                       none.astype(np.int64), none, none, none)
-    return Dataset(horizon, names, np.concatenate([one.features for one in parts]),
-                   *(np.concatenate([getattr(one, name) for one in parts])
-                     for name in ("label", "row", "asked", "submit", "end")))
+        return Dataset(
+            horizon,
+            names,
+            np.empty((0, len(names)), dtype=np.float32),
+            none,
+            none.astype(np.int64),
+            none,
+            none,
+            none,
+        )
+    return Dataset(
+        horizon,
+        names,
+        np.concatenate([one.features for one in parts]),
+        *(
+            np.concatenate([getattr(one, name) for one in parts])
+            for name in ("label", "row", "asked", "submit", "end")
+        ),
+    )

@@ -9,28 +9,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import Store, default_store_path
-from condor_advice.gather.workloads.table import JobState, JobTable, TableBuilder
+from condor_advice.gather.workloads.table import JobState, JobTable, TableBuilder, UsageSamples
 
 Record = dict[str, float | str | None]
 
-_INTERESTING = (JobEventType.SUBMIT, JobEventType.EXECUTE, JobEventType.JOB_TERMINATED,
-                JobEventType.JOB_ABORTED, JobEventType.JOB_AD_INFORMATION)
+_INTERESTING = (
+    JobEventType.SUBMIT,
+    JobEventType.EXECUTE,
+    JobEventType.JOB_TERMINATED,
+    JobEventType.JOB_ABORTED,
+    JobEventType.JOB_AD_INFORMATION,
+    JobEventType.IMAGE_SIZE,
+)
 _ALIAS = re.compile(r"[?&]alias=([^&>]+)")
 _HOST = re.compile(r"<([^:>?]+)")
 # column -> (attribute of the 028 ad, factor to the column's unit)
-_REQUESTS = {"requested_cpus": ("RequestCpus", 1.0), "requested_memory_mb": ("RequestMemory", 1.0),
-             "requested_disk_mb": ("RequestDisk", 1.0 / 1024.0),
-             "requested_seconds": ("AllowedExecuteDuration", 1.0)}
+_REQUESTS = {
+    "requested_cpus": ("RequestCpus", 1.0),
+    "requested_memory_mb": ("RequestMemory", 1.0),
+    "requested_disk_mb": ("RequestDisk", 1.0 / 1024.0),
+    "requested_seconds": ("AllowedExecuteDuration", 1.0),
+}
 _NAMES = {"user": "Owner", "group": "AccountingGroup", "executable": "Cmd", "name": "JobBatchName"}
 
 
 def read_store_jobs(path: Path | None = None) -> JobTable:
     """Read every job whose submit the store has; a cluster id used again is another job."""
     builder = TableBuilder()
+    samples: list[tuple[Record, float, float]] = []
+    rows: dict[int, int] = {}  # id of a record -> its row
     with Store(path or default_store_path()) as store:
         open_jobs: dict[tuple[str, int, int], Record] = {}
         for piece in store.pieces():
@@ -44,15 +58,30 @@ def read_store_jobs(path: Path | None = None) -> JobTable:
                 if kind == JobEventType.SUBMIT:
                     known = open_jobs.get(key)
                     if known is not None and known["submit_time"] == moment:
-                        continue        # the same submit, from a user log and the global one
+                        continue  # the same submit, from a user log and the global one
                     if known is not None:
+                        rows[id(known)] = len(rows)
                         builder.add(f"{key[1]}.{key[2]}", known)
                     open_jobs[key] = _submitted(key, moment, columns.ad(row))
-                elif key in open_jobs:
+                elif key not in open_jobs:
+                    continue
+                elif kind == JobEventType.IMAGE_SIZE:
+                    memory = _number(columns.ad(row), "MemoryUsage")
+                    if memory is not None:
+                        samples.append((open_jobs[key], moment, memory))
+                else:
                     _take(open_jobs[key], JobEventType(kind), moment, columns.ad(row))
         for key, record in open_jobs.items():
+            rows[id(record)] = len(rows)
             builder.add(f"{key[1]}.{key[2]}", record)
-    return builder.table().in_submit_order()
+    return replace(
+        builder.table(),
+        samples=UsageSamples(
+            np.array([rows[id(record)] for record, _, _ in samples], dtype=np.int64),
+            np.array([moment for _, moment, _ in samples]),
+            np.array([memory for _, _, memory in samples]),
+        ),
+    ).in_submit_order()
 
 
 def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object]) -> Record:
@@ -60,8 +89,12 @@ def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object
     name = ""
     if isinstance(notes, Mapping):
         name = str(notes.get("DAGNodeName") or notes.get("JobBatchName") or "")
-    return {"submit_time": moment, "name": name, "cluster": f"{key[0]}#{key[1]}",
-            "state": float(JobState.UNKNOWN)}
+    return {
+        "submit_time": moment,
+        "name": name,
+        "cluster": f"{key[0]}#{key[1]}",
+        "state": float(JobState.UNKNOWN),
+    }
 
 
 def _take(record: Record, kind: JobEventType, moment: float, ad: Mapping[str, object]) -> None:

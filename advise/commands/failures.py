@@ -21,30 +21,57 @@ _FILE = click.Path(path_type=Path)
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name job tables and say what counts as failed."""
-    for option in reversed((
-        click.option("--swf", type=_FILE, multiple=True, metavar="FILE",
-                     help="Standard workload format (.gz and .xz too)."),
-        click.option("--sacct", type=_FILE, multiple=True, metavar="FILE",
-                     help="Output of sacct -P."),
-        click.option("--slurmrestd", type=_FILE, multiple=True, metavar="FILE",
-                     help="JSON of slurmrestd or sacct --json."),
-        click.option("--history", type=_FILE, multiple=True, metavar="FILE",
-                     help="HTCondor history or epoch history files, condor_history -long or "
-                          "-json output."),
-        click.option("--store", type=_FILE, help="The store of gathered event logs."),
-        click.option("--horizon", default=DEFAULT_HORIZONS, show_default=True,
-                     help="Moments to predict at, with commas: submit, start, two_minutes, "
-                          "running; post_mortem (evaluate only) knows the end."),
-        click.option("--failed", default="failed,timeout,out_of_memory,node_failed",
-                     show_default=True, help="States that count as failed; add cancelled where "
-                                             "the log has no other word for failing."),
-        click.option("--trials", default=20, show_default=True,
-                     help="Parameters to try in the search."),
-        click.option("--seed", default=0, show_default=True),
-        click.option("--threads", default=2, show_default=True),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--quiet", is_flag=True, help="Say nothing while working."),
-    )):
+    for option in reversed(
+        (
+            click.option(
+                "--swf",
+                type=_FILE,
+                multiple=True,
+                metavar="FILE",
+                help="Standard workload format (.gz and .xz too).",
+            ),
+            click.option(
+                "--sacct", type=_FILE, multiple=True, metavar="FILE", help="Output of sacct -P."
+            ),
+            click.option(
+                "--slurmrestd",
+                type=_FILE,
+                multiple=True,
+                metavar="FILE",
+                help="JSON of slurmrestd or sacct --json.",
+            ),
+            click.option(
+                "--history",
+                type=_FILE,
+                multiple=True,
+                metavar="FILE",
+                help="HTCondor history or epoch history files, condor_history -long or "
+                "-json output.",
+            ),
+            click.option("--store", type=_FILE, help="The store of gathered event logs."),
+            click.option(
+                "--horizon",
+                default=DEFAULT_HORIZONS,
+                show_default=True,
+                help="Moments to predict at, with commas: submit, start, two_minutes, "
+                "running; post_mortem (evaluate only) knows the end.",
+            ),
+            click.option(
+                "--failed",
+                default="failed,timeout,out_of_memory,node_failed",
+                show_default=True,
+                help="States that count as failed; add cancelled where "
+                "the log has no other word for failing.",
+            ),
+            click.option(
+                "--trials", default=20, show_default=True, help="Parameters to try in the search."
+            ),
+            click.option("--seed", default=0, show_default=True),
+            click.option("--threads", default=2, show_default=True),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+            click.option("--quiet", is_flag=True, help="Say nothing while working."),
+        )
+    ):
         command = option(command)
     return command
 
@@ -56,12 +83,28 @@ def failures() -> None:
 
 @failures.command()
 @table_options
-@click.option("--usage", type=_FILE, multiple=True, metavar="FILE",
-              help="Usage tables instead of job tables: trains the in-job hook's model.")
-@click.option("--out", type=_FILE,
-              help="Where to put the model (a directory; with --usage a file).")
-def train(usage: tuple[Path, ...], out: Path | None, horizon: str, failed: str, trials: int,
-          seed: int, threads: int, as_json: bool, quiet: bool, **sources: Any) -> None:
+@click.option(
+    "--usage",
+    type=_FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Usage tables instead of job tables: trains the in-job hook's model.",
+)
+@click.option(
+    "--out", type=_FILE, help="Where to put the model (a directory; with --usage a file)."
+)
+def train(
+    usage: tuple[Path, ...],
+    out: Path | None,
+    horizon: str,
+    failed: str,
+    trials: int,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    quiet: bool,
+    **sources: Any,
+) -> None:
     """Train on whole tables and write a model directory that `predict` can use."""
     if usage:
         _train_usage(usage, out, seed, as_json)
@@ -74,65 +117,122 @@ def train(usage: tuple[Path, ...], out: Path | None, horizon: str, failed: str, 
     if Horizon.POST_MORTEM in horizons:
         raise NotAPrediction
     table = read_tables(**sources)
-    models = train_models(table, horizons, _labels(failed),
-                          TrainSettings(trials=trials, seed=seed, threads=threads),
-                          say=_say(quiet or as_json))
+    models = train_models(
+        table,
+        horizons,
+        _labels(failed),
+        TrainSettings(trials=trials, seed=seed, threads=threads),
+        say=_say(quiet or as_json),
+    )
     where = out or default_directory()
     models.save(where)
     summary: dict[str, Any] = {
-        "model": str(where), "jobs": len(table), "bad_lines": len(table.bad_lines),
-        "sizes": list(models.sizes), "horizons": {
-            str(name): {key: model.notes[key] for key in (
-                "rows", "failed", "validation_roc_auc", "rounds", "seconds")}
-            for name, model in models.models.items()}}
+        "model": str(where),
+        "jobs": len(table),
+        "bad_lines": len(table.bad_lines),
+        "sizes": list(models.sizes),
+        "horizons": {
+            str(name): {
+                key: model.notes[key]
+                for key in ("rows", "failed", "validation_roc_auc", "rounds", "seconds")
+            }
+            for name, model in models.models.items()
+        },
+    }
     if as_json:
         click.echo(json.dumps(summary))
         return
     _tell_bad_lines(table)
     for name, notes in summary["horizons"].items():
-        click.echo(f"{name}: {notes['rows']} jobs, {notes['failed']} failed; ROC AUC on later "
-                   f"jobs of the training part {notes['validation_roc_auc']:.3f}")
+        click.echo(
+            f"{name}: {notes['rows']} jobs, {notes['failed']} failed; ROC AUC on later "
+            f"jobs of the training part {notes['validation_roc_auc']:.3f}"
+        )
     click.echo(f"model written to {where}")
 
 
 @failures.command()
 @table_options
-@click.option("--split", default=0.6, show_default=True,
-              help="Share of the jobs to learn from; the rest, later in time, is the test.")
+@click.option(
+    "--split",
+    default=0.6,
+    show_default=True,
+    help="Share of the jobs to learn from; the rest, later in time, is the test.",
+)
 @click.option("--precision", type=float, help="Choose the threshold for this precision.")
-@click.option("--cost", type=float,
-              help="Choose the threshold for a missed failure costing so many false alarms.")
+@click.option(
+    "--cost",
+    type=float,
+    help="Choose the threshold for a missed failure costing so many false alarms.",
+)
 @click.option("--bootstrap", default=200, show_default=True, help="Rounds for the intervals.")
 @click.option("--report", type=_FILE, help="Write a page with pictures into this directory.")
-@click.option("--compare", is_flag=True,
-              help="Compare weighting, oversampling, SMOTE and active learning.")
+@click.option(
+    "--compare", is_flag=True, help="Compare weighting, oversampling, SMOTE and active learning."
+)
 @click.option("--online", is_flag=True, help="Compare one training with retraining over time.")
 @click.option("--sizes", is_flag=True, help="Judge suggested memory, disk and run time.")
 @click.option("--profiles", is_flag=True, help="Show kinds of jobs, and try them as features.")
-def evaluate(horizon: str, failed: str, trials: int, seed: int, threads: int, as_json: bool,
-             quiet: bool, split: float, precision: float | None, cost: float | None,
-             bootstrap: int, report: Path | None, compare: bool, online: bool, sizes: bool,
-             profiles: bool, **sources: Any) -> None:
+def evaluate(
+    horizon: str,
+    failed: str,
+    trials: int,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    quiet: bool,
+    split: float,
+    precision: float | None,
+    cost: float | None,
+    bootstrap: int,
+    report: Path | None,
+    compare: bool,
+    online: bool,
+    sizes: bool,
+    profiles: bool,
+    **sources: Any,
+) -> None:
     """Train on the past of a table and judge on its future."""
     from condor_advice.model.failure_evaluate import evaluate as judge
     from condor_advice.model.failure_train import TrainSettings
 
     if precision is not None and cost is not None:
         raise UsageError("--precision and --cost both choose the threshold: give one")
-    threshold = (f"precision_{precision}" if precision is not None
-                 else f"cost_{cost:g}" if cost is not None else "f1")
+    threshold = (
+        f"precision_{precision}"
+        if precision is not None
+        else f"cost_{cost:g}"
+        if cost is not None
+        else "f1"
+    )
     table = read_tables(**sources)
     labels = _labels(failed)
     settings = TrainSettings(trials=trials, seed=seed, threads=threads)
-    found, tested = judge(table, _horizons(horizon), labels, split, settings, threshold,
-                          bootstrap, _say(quiet or as_json))
+    found, tested = judge(
+        table,
+        _horizons(horizon),
+        labels,
+        split,
+        settings,
+        threshold,
+        bootstrap,
+        _say(quiet or as_json),
+    )
     fitted = None
     if compare or online or sizes or profiles or report is not None:
         from condor_advice.model.failure_extras import extras
 
-        more, fitted = extras(table, labels, split, settings, found, compare=compare,
-                              online=online, sizes=sizes,
-                              profiles=profiles or report is not None)
+        more, fitted = extras(
+            table,
+            labels,
+            split,
+            settings,
+            found,
+            compare=compare,
+            online=online,
+            sizes=sizes,
+            profiles=profiles or report is not None,
+        )
         found |= more
     if report is not None:
         from condor_advice.model.failure_report import write_report
@@ -147,9 +247,13 @@ def evaluate(horizon: str, failed: str, trials: int, seed: int, threads: int, as
     _print(found)
 
 
-def read_tables(swf: tuple[Path, ...] = (), sacct: tuple[Path, ...] = (),
-                slurmrestd: tuple[Path, ...] = (), history: tuple[Path, ...] = (),
-                store: Path | None = None) -> JobTable:
+def read_tables(
+    swf: tuple[Path, ...] = (),
+    sacct: tuple[Path, ...] = (),
+    slurmrestd: tuple[Path, ...] = (),
+    history: tuple[Path, ...] = (),
+    store: Path | None = None,
+) -> JobTable:
     """Read every table named and put them together in submit order."""
     from condor_advice.gather.workloads import (
         concatenate,
@@ -214,22 +318,32 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console()
-    console.print(f"{found['jobs']} jobs {found['states']}; learnt from the first "
-                  f"{found['split']:.0%}; failed means {', '.join(found['failed_states'])}")
-    table = Table("horizon", "model", "ROC AUC", "PR AUC", "F1", "precision", "recall",
-                  "accuracy", "jobs")
+    console.print(
+        f"{found['jobs']} jobs {found['states']}; learnt from the first "
+        f"{found['split']:.0%}; failed means {', '.join(found['failed_states'])}"
+    )
+    table = Table(
+        "horizon", "model", "ROC AUC", "PR AUC", "F1", "precision", "recall", "accuracy", "jobs"
+    )
     for horizon, one in found["horizons"].items():
         for name, figures in {"trees": one, **one["baselines"]}.items():
-            table.add_row(horizon if name == "trees" else "", name, *(
-                f"{figures[key]:.3f}" for key in (
-                    "roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")),
-                str(figures["n_test"]))
+            table.add_row(
+                horizon if name == "trees" else "",
+                name,
+                *(
+                    f"{figures[key]:.3f}"
+                    for key in ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
+                ),
+                str(figures["n_test"]),
+            )
     console.print(table)
     for horizon, one in found["horizons"].items():
         low, high = one["intervals"]["roc_auc"]
-        console.print(f"{horizon}: ROC AUC {one['roc_auc']:.3f}, 95 % interval {low:.3f} to "
-                      f"{high:.3f}; threshold {one['threshold']:.3f} by "
-                      f"{one['threshold_chosen_by']}")
+        console.print(
+            f"{horizon}: ROC AUC {one['roc_auc']:.3f}, 95 % interval {low:.3f} to "
+            f"{high:.3f}; threshold {one['threshold']:.3f} by "
+            f"{one['threshold_chosen_by']}"
+        )
         if "note" in one:
             console.print(f"{horizon} {one['note']}")
     for name in ("compare", "online", "sizes", "profiles"):

@@ -21,27 +21,47 @@ class WithSubmitArguments(click.Command):
         """Put the arguments after `--` aside; click would mix them with the files."""
         if "--" in args:
             cut = args.index("--")
-            ctx.meta["submit_arguments"] = tuple(args[cut + 1:])
+            ctx.meta["submit_arguments"] = tuple(args[cut + 1 :])
             args = args[:cut]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=WithSubmitArguments, options_metavar="[OPTIONS]",
-               context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True,
-                metavar="FILE.sub... [-- CONDOR_SUBMIT ARGUMENTS]")
-@click.option("--model", type=click.Path(path_type=Path),
-              help="Model directory made by `failures train`.")
+@click.command(
+    cls=WithSubmitArguments,
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument(
+    "files",
+    type=click.Path(path_type=Path),
+    nargs=-1,
+    required=True,
+    metavar="FILE.sub... [-- CONDOR_SUBMIT ARGUMENTS]",
+)
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="Model directory made by `failures train`."
+)
 @click.option("--user", help="Whose history to look at; by default the caller's.")
-@click.option("--quantile", default=0.95, show_default=True,
-              help="Suggested sizes are enough for this share of like jobs.")
+@click.option(
+    "--quantile",
+    default=0.95,
+    show_default=True,
+    help="Suggested sizes are enough for this share of like jobs.",
+)
 @click.option("--ignore", multiple=True, metavar="RULE", help="Do not report this lint rule.")
 @click.option("--lint-only", is_flag=True, help="Only look for faults in the file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
-def predict(context: click.Context, files: tuple[Path, ...], model: Path | None,
-            user: str | None, quantile: float, ignore: tuple[str, ...], lint_only: bool,
-            as_json: bool) -> None:
+def predict(
+    context: click.Context,
+    files: tuple[Path, ...],
+    model: Path | None,
+    user: str | None,
+    quantile: float,
+    ignore: tuple[str, ...],
+    lint_only: bool,
+    as_json: bool,
+) -> None:
     """Look at submit files: faults, risk of failing with reasons, sizes, oddities.
 
     Exits with 1 when a file has a fault that HTCondor would refuse or hold the job for.
@@ -50,9 +70,16 @@ def predict(context: click.Context, files: tuple[Path, ...], model: Path | None,
 
     faulty = False
     for file in files:
-        found = look_at(file, context.meta.get("submit_arguments", ()), model_directory=model,
-                        user=user, quantile=quantile, ignore=ignore, lint_only=lint_only,
-                        now=time.time())
+        found = look_at(
+            file,
+            context.meta.get("submit_arguments", ()),
+            model_directory=model,
+            user=user,
+            quantile=quantile,
+            ignore=ignore,
+            lint_only=lint_only,
+            now=time.time(),
+        )
         if as_json:
             click.echo(json.dumps(found.as_dict()))
         else:
@@ -70,17 +97,24 @@ def _print(found: Prediction) -> None:
         click.echo(f"    {one.remedy}")
     if not found.findings:
         click.echo("no faults found")
-    click.echo(f"{found.jobs} jobs" + (f", {found.looked_at} looked at"
-                                       if found.looked_at < found.jobs else ""))
+    click.echo(
+        f"{found.jobs} jobs"
+        + (f", {found.looked_at} looked at" if found.looked_at < found.jobs else "")
+    )
     if found.risk is None:
         if found.note:
             click.echo(found.note)
         return
     risk: dict[str, Any] = found.risk
-    click.echo(f"risk of failing: {risk['probability']:.0%}"
-               + (f" (the riskiest of {len(risk['by_job'])}: {max(risk['by_job']):.0%})"
-                  if len(risk["by_job"]) > 1 else "")
-               + f"; usual here: {risk['base_rate']:.0%}")
+    click.echo(
+        f"risk of failing: {risk['probability']:.0%}"
+        + (
+            f" (the riskiest of {len(risk['by_job'])}: {max(risk['by_job']):.0%})"
+            if len(risk["by_job"]) > 1
+            else ""
+        )
+        + f"; usual here: {risk['base_rate']:.0%}"
+    )
     for reason in risk["reasons"]:
         click.echo(f"    {reason['text']} ({reason['share']:+.2f})")
     for size in found.sizes:

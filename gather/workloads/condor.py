@@ -18,8 +18,16 @@ from condor_advice.gather.workloads.table import (
 )
 
 Ad = dict[str, object]
-UNIVERSES = {1: "standard", 5: "vanilla", 7: "scheduler", 9: "grid", 10: "java", 11: "parallel",
-             12: "local", 13: "vm"}
+UNIVERSES = {
+    1: "standard",
+    5: "vanilla",
+    7: "scheduler",
+    9: "grid",
+    10: "java",
+    11: "parallel",
+    12: "local",
+    13: "vm",
+}
 _LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
 _ESCAPE = re.compile(r"\\(.)")
 
@@ -37,13 +45,17 @@ def read_condor_history(*paths: Path | str) -> JobTable:
     for path in paths:
         for number, ad in _ads(path, builder):
             try:
-                key = (_text(ad, "GlobalJobId").partition("#")[0], _integer(ad, "ClusterId"),
-                       _integer(ad, "ProcId"))
+                key = (
+                    _text(ad, "GlobalJobId").partition("#")[0],
+                    _integer(ad, "ClusterId"),
+                    _integer(ad, "ProcId"),
+                )
                 _integer(ad, "QDate")
             except KeyError as error:
                 if ad:
-                    builder.bad_lines.append(BadLine(
-                        str(path), number, f"the ad that ends here has no {error.args[0]}"))
+                    builder.bad_lines.append(
+                        BadLine(str(path), number, f"the ad that ends here has no {error.args[0]}")
+                    )
                 continue
             start = _start(ad)
             if start is not None:
@@ -59,8 +71,10 @@ def records(ads: Iterable[Mapping[str, object]]) -> JobTable:
     builder = TableBuilder()
     for ad in ads:
         plain = dict(ad)
-        builder.add(f"{_integer(plain, 'ClusterId')}.{_integer(plain, 'ProcId')}",
-                    _record(plain, _start(plain)))
+        builder.add(
+            f"{_integer(plain, 'ClusterId')}.{_integer(plain, 'ProcId')}",
+            _record(plain, _start(plain)),
+        )
     return builder.table().in_submit_order()
 
 
@@ -85,7 +99,8 @@ def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
                 any_attribute = True
             else:
                 builder.bad_lines.append(
-                    BadLine(str(path), number, "not of the form Attribute = value"))
+                    BadLine(str(path), number, "not of the form Attribute = value")
+                )
         if ad:
             yield number, ad
         elif not any_attribute and builder.bad_lines:
@@ -133,16 +148,24 @@ def _fuller(one: Ad | None, other: Ad) -> Ad:
         return other
 
     def rank(ad: Ad) -> tuple[bool, float, float]:
-        return (_number(ad, "JobStatus") in (3.0, 4.0) and "CompletionDate" in ad
-                and bool(_number(ad, "CompletionDate") or _number(ad, "EnteredCurrentStatus")),
-                _number(ad, "NumShadowStarts") or 0.0,
-                _number(ad, "EnteredCurrentStatus") or 0.0)
+        return (
+            _number(ad, "JobStatus") in (3.0, 4.0)
+            and "CompletionDate" in ad
+            and bool(_number(ad, "CompletionDate") or _number(ad, "EnteredCurrentStatus")),
+            _number(ad, "NumShadowStarts") or 0.0,
+            _number(ad, "EnteredCurrentStatus") or 0.0,
+        )
+
     return other if rank(other) >= rank(one) else one
 
 
 def _start(ad: Ad) -> float | None:
-    return (_number(ad, "JobStartDate") or _number(ad, "JobCurrentStartDate")
-            or _number(ad, "JobLastStartDate") or None)
+    return (
+        _number(ad, "JobStartDate")
+        or _number(ad, "JobCurrentStartDate")
+        or _number(ad, "JobLastStartDate")
+        or None
+    )
 
 
 def _record(ad: Ad, start: float | None) -> dict[str, float | str | None]:
@@ -150,9 +173,19 @@ def _record(ad: Ad, start: float | None) -> dict[str, float | str | None]:
     end = _number(ad, "CompletionDate") or None
     if state and end is None:
         end = _number(ad, "EnteredCurrentStatus")
-    requested_seconds = next((value for value in (
-        _number(ad, "AllowedExecuteDuration"), _number(ad, "AllowedJobDuration"),
-        _number(ad, "MaxRuntime"), _number(ad, "RequestRuntime")) if value), None)
+    requested_seconds = next(
+        (
+            value
+            for value in (
+                _number(ad, "AllowedExecuteDuration"),
+                _number(ad, "AllowedJobDuration"),
+                _number(ad, "MaxRuntime"),
+                _number(ad, "RequestRuntime"),
+            )
+            if value
+        ),
+        None,
+    )
     disk = _number(ad, "RequestDisk")
     used_disk = _number(ad, "DiskUsage_RAW") or _number(ad, "DiskUsage")
     rss = _number(ad, "ResidentSetSize_RAW") or _number(ad, "ResidentSetSize")
@@ -162,15 +195,19 @@ def _record(ad: Ad, start: float | None) -> dict[str, float | str | None]:
     universe = _number(ad, "JobUniverse")
     host = _text(ad, "LastRemoteHost") or _text(ad, "RemoteHost")
     return {
-        "submit_time": _number(ad, "QDate"), "start_time": start,
-        "end_time": end if state else None, "state": float(state),
+        "submit_time": _number(ad, "QDate"),
+        "start_time": start,
+        "end_time": end if state else None,
+        "state": float(state),
         "user": _text(ad, "Owner") or _text(ad, "User"),
         "group": _text(ad, "AccountingGroup") or _text(ad, "AcctGroup"),
-        "executable": _text(ad, "Cmd"), "name": _text(ad, "JobBatchName"),
+        "executable": _text(ad, "Cmd"),
+        "name": _text(ad, "JobBatchName"),
         "queue": UNIVERSES.get(int(universe), str(int(universe))) if universe else "",
         "cluster": f"{_text(ad, 'GlobalJobId').partition('#')[0]}#{_integer(ad, 'ClusterId')}",
         "execution_point": host.rpartition("@")[2],
-        "requested_cpus": cpus, "allocated_cpus": _number(ad, "CpusProvisioned") or cpus,
+        "requested_cpus": cpus,
+        "allocated_cpus": _number(ad, "CpusProvisioned") or cpus,
         "requested_seconds": requested_seconds,
         "requested_memory_mb": _number(ad, "RequestMemory"),
         "requested_disk_mb": disk / 1024.0 if disk else None,

@@ -20,15 +20,33 @@ from condor_advice.gather.workloads.table import (
 )
 
 STATES = {
-    "COMPLETED": JobState.SUCCEEDED, "FAILED": JobState.FAILED, "CANCELLED": JobState.CANCELLED,
-    "TIMEOUT": JobState.TIMEOUT, "DEADLINE": JobState.TIMEOUT,
-    "OUT_OF_MEMORY": JobState.OUT_OF_MEMORY, "NODE_FAIL": JobState.NODE_FAILED,
-    "BOOT_FAIL": JobState.NODE_FAILED, "PREEMPTED": JobState.PREEMPTED,
+    "COMPLETED": JobState.SUCCEEDED,
+    "FAILED": JobState.FAILED,
+    "CANCELLED": JobState.CANCELLED,
+    "TIMEOUT": JobState.TIMEOUT,
+    "DEADLINE": JobState.TIMEOUT,
+    "OUT_OF_MEMORY": JobState.OUT_OF_MEMORY,
+    "NODE_FAIL": JobState.NODE_FAILED,
+    "BOOT_FAIL": JobState.NODE_FAILED,
+    "PREEMPTED": JobState.PREEMPTED,
     "REVOKED": JobState.CANCELLED,
 }
-UNFINISHED = ("PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED", "COMPLETING",
-              "CONFIGURING", "STAGE_OUT", "SPECIAL_EXIT", "STOPPED", "SIGNALING", "REQUEUE_HOLD",
-              "REQUEUE_FED", "RESV_DEL_HOLD")
+UNFINISHED = (
+    "PENDING",
+    "RUNNING",
+    "REQUEUED",
+    "RESIZING",
+    "SUSPENDED",
+    "COMPLETING",
+    "CONFIGURING",
+    "STAGE_OUT",
+    "SPECIAL_EXIT",
+    "STOPPED",
+    "SIGNALING",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "RESV_DEL_HOLD",
+)
 UNKNOWN_WORDS = ("", "Unknown", "None", "N/A", "UNLIMITED", "Partition_Limit", "INVALID")
 MB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 
@@ -84,7 +102,8 @@ def read_slurmrestd(path: Path | str) -> JobTable:
             builder.add(*_rest_record(job))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             builder.bad_lines.append(
-                BadLine(str(path), number, f"job {number} of the list: {error!r}"))
+                BadLine(str(path), number, f"job {number} of the list: {error!r}")
+            )
     return builder.table().in_submit_order()
 
 
@@ -108,12 +127,18 @@ def _sacct_record(row: Mapping[str, str], job: str, zone: tzinfo) -> Record:
     if end is None and start is not None and elapsed is not None and state:
         end = start + elapsed
     return {
-        "submit_time": submit, "start_time": start, "end_time": end, "state": float(state),
-        "user": _word(row.get("User")), "group": _word(row.get("Account")),
-        "name": _word(row.get("JobName")), "queue": _word(row.get("Partition")),
+        "submit_time": submit,
+        "start_time": start,
+        "end_time": end,
+        "state": float(state),
+        "user": _word(row.get("User")),
+        "group": _word(row.get("Account")),
+        "name": _word(row.get("JobName")),
+        "queue": _word(row.get("Partition")),
         "cluster": job.partition("_")[0] if "_" in job else "",
         "execution_point": _word(row.get("NodeList")),
-        "requested_cpus": cpus, "allocated_cpus": allocated or None,
+        "requested_cpus": cpus,
+        "allocated_cpus": allocated or None,
         "requested_seconds": _limit(row),
         "requested_memory_mb": _memory(row.get("ReqMem", ""), cpus, nodes),
         "used_memory_mb": _memory(row.get("MaxRSS", ""), None, None),
@@ -217,8 +242,11 @@ def _rest_record(job: Mapping[str, Any]) -> tuple[str, Record]:
     allocated = _tres(tres.get("allocated"))
     cpus = _first(_plain(required.get("CPUs")), requested.get("cpu"), _plain(job.get("cpus")))
     per_cpu = _first(_plain(required.get("memory_per_cpu")), _plain(job.get("memory_per_cpu")))
-    per_node = _first(_plain(required.get("memory_per_node")), _plain(job.get("memory_per_node")),
-                      _plain(required.get("memory")))
+    per_node = _first(
+        _plain(required.get("memory_per_node")),
+        _plain(job.get("memory_per_node")),
+        _plain(required.get("memory")),
+    )
     nodes = _first(_plain(job.get("allocation_nodes")), _plain(job.get("node_count"))) or 1.0
     memory = requested.get("mem")
     if memory is None and per_cpu:
@@ -227,13 +255,18 @@ def _rest_record(job: Mapping[str, Any]) -> tuple[str, Record]:
         memory = per_node * nodes
     array = (job.get("array") or {}).get("job_id") or _plain(job.get("array_job_id"))
     return str(job.get("job_id", "")), {
-        "submit_time": submit, "start_time": start,
-        "end_time": end if state else None, "state": float(state),
+        "submit_time": submit,
+        "start_time": start,
+        "end_time": end if state else None,
+        "state": float(state),
         "user": str(job.get("user") or job.get("user_name") or ""),
-        "group": str(job.get("account") or ""), "name": str(job.get("name") or ""),
-        "queue": str(job.get("partition") or ""), "cluster": str(int(array)) if array else "",
+        "group": str(job.get("account") or ""),
+        "name": str(job.get("name") or ""),
+        "queue": str(job.get("partition") or ""),
+        "cluster": str(int(array)) if array else "",
         "execution_point": _word(str(job.get("nodes") or "")),
-        "requested_cpus": cpus, "allocated_cpus": allocated.get("cpu"),
+        "requested_cpus": cpus,
+        "allocated_cpus": allocated.get("cpu"),
         "requested_seconds": limit * 60.0 if limit else None,
         "requested_memory_mb": memory,
         "used_memory_mb": _peak_memory(job.get("steps") or []),
@@ -258,20 +291,27 @@ def _first(*values: float | None) -> float | None:
 
 def _tres(entries: Iterable[Mapping[str, Any]] | None) -> dict[str, float]:
     """Return trackable resources by type; memory is in megabytes there."""
-    return {str(entry["type"]): float(entry["count"]) for entry in entries or ()
-            if entry.get("count") is not None}
+    return {
+        str(entry["type"]): float(entry["count"])
+        for entry in entries or ()
+        if entry.get("count") is not None
+    }
 
 
 def _peak_memory(steps: Iterable[Mapping[str, Any]]) -> float | None:
     """Return the largest step's memory; steps give bytes."""
+
     def sizes() -> Iterator[float]:
         for step in steps:
             used = ((step.get("tres") or {}).get("requested") or {}).get("max") or []
             for entry in used:
                 if entry.get("type") == "mem" and entry.get("count"):
                     yield float(entry["count"]) / 1024.0**2
+
     return max(sizes(), default=None)
 
 
 READERS: Mapping[str, Callable[[Path | str], JobTable]] = {
-    "sacct": read_sacct, "slurmrestd": read_slurmrestd}
+    "sacct": read_sacct,
+    "slurmrestd": read_slurmrestd,
+}

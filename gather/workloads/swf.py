@@ -24,9 +24,24 @@ from condor_advice.gather.workloads.table import (
 )
 
 FIELDS = (
-    "job", "submit", "wait", "run", "cpus", "cpu_seconds", "memory_kb", "requested_cpus",
-    "requested_seconds", "requested_memory_kb", "status", "user", "group", "executable", "queue",
-    "partition", "preceding_job", "think_seconds",
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "cpus",
+    "cpu_seconds",
+    "memory_kb",
+    "requested_cpus",
+    "requested_seconds",
+    "requested_memory_kb",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding_job",
+    "think_seconds",
 )
 # 2, 3 and 4 describe parts of jobs that were swapped out: they are no jobs of their own.
 STATES = {0: JobState.FAILED, 1: JobState.SUCCEEDED, 5: JobState.CANCELLED}
@@ -60,8 +75,11 @@ def swf_blocks(path: Path | str, lines_per_block: int = LINES_PER_BLOCK) -> Iter
         raise NotAJobTable(path, "an SWF file", "it is empty")
 
 
-def _parse(path: str, block: list[tuple[int, str]], header: dict[str, str],
-           ) -> tuple[Floats, list[int], list[BadLine]]:
+def _parse(
+    path: str,
+    block: list[tuple[int, str]],
+    header: dict[str, str],
+) -> tuple[Floats, list[int], list[BadLine]]:
     """Split off headers and bad lines; return the rest as one array and their line numbers."""
     lines: list[str] = []
     numbers: list[int] = []
@@ -81,7 +99,7 @@ def _parse(path: str, block: list[tuple[int, str]], header: dict[str, str],
         if records.shape[1] == len(FIELDS):
             return records, numbers, []
     except ValueError:
-        pass                    # some line is bad: find out which, one by one
+        pass  # some line is bad: find out which, one by one
     good: list[list[float]] = []
     good_numbers: list[int] = []
     bad: list[BadLine] = []
@@ -97,12 +115,20 @@ def _parse(path: str, block: list[tuple[int, str]], header: dict[str, str],
     return np.array(good).reshape(-1, len(FIELDS)), good_numbers, bad
 
 
-def _table(path: str, records: Floats, line_numbers: list[int], bad: list[BadLine],
-           header: Mapping[str, str], vocabularies: dict[str, Vocabulary]) -> JobTable:
+def _table(
+    path: str,
+    records: Floats,
+    line_numbers: list[int],
+    bad: list[BadLine],
+    header: Mapping[str, str],
+    vocabularies: dict[str, Vocabulary],
+) -> JobTable:
     status = records[:, FIELDS.index("status")]
     whole = ~np.isin(status, PARTIAL_STATUSES)
-    bad += [BadLine(path, line_numbers[row], "a part of a job, not a job (status 2, 3 or 4)")
-            for row in np.flatnonzero(~whole)]
+    bad += [
+        BadLine(path, line_numbers[row], "a part of a job, not a job (status 2, 3 or 4)")
+        for row in np.flatnonzero(~whole)
+    ]
     records = records[whole]
     raw = {name: records[:, index] for index, name in enumerate(FIELDS)}
     known = {name: np.where(values < 0, np.nan, values) for name, values in raw.items()}
@@ -113,8 +139,9 @@ def _table(path: str, records: Floats, line_numbers: list[int], bad: list[BadLin
     states = np.full(len(records), float(JobState.UNKNOWN))
     for code, state in STATES.items():
         states[raw["status"] == code] = state
-    cpus_for_memory = np.where(np.isfinite(known["requested_cpus"]), known["requested_cpus"],
-                               known["cpus"])
+    cpus_for_memory = np.where(
+        np.isfinite(known["requested_cpus"]), known["requested_cpus"], known["cpus"]
+    )
     numbers = {
         "submit_time": submit,
         "start_time": np.where(started, wait_end, np.nan),
@@ -130,15 +157,22 @@ def _table(path: str, records: Floats, line_numbers: list[int], bad: list[BadLin
         "preceding_job": known["preceding_job"],
         "think_seconds": known["think_seconds"],
     }
-    text = {"user": raw["user"], "group": raw["group"],
-            "executable": raw["executable"], "queue": raw["queue"],
-            "execution_point": raw["partition"]}
+    text = {
+        "user": raw["user"],
+        "group": raw["group"],
+        "executable": raw["executable"],
+        "queue": raw["queue"],
+        "execution_point": raw["partition"],
+    }
     empty = np.full(len(records), np.nan)
     return JobTable(
         raw["job"].astype(np.int64).astype(np.str_),
         {name: numbers.get(name, empty) for name in NUMBER_COLUMNS},
         {name: _codes(text.get(name), len(records), vocabularies[name]) for name in TEXT_COLUMNS},
-        vocabularies, tuple(bad), header)
+        vocabularies,
+        tuple(bad),
+        header,
+    )
 
 
 def _codes(ids: Floats | None, length: int, vocabulary: Vocabulary) -> Codes:

@@ -19,10 +19,10 @@ Codes = npt.NDArray[np.int32]
 class JobState(enum.IntEnum):
     """How a job ended, in words that HTCondor, SWF and Slurm share."""
 
-    UNKNOWN = 0             # still in the queue, or the record does not say
+    UNKNOWN = 0  # still in the queue, or the record does not say
     SUCCEEDED = 1
-    FAILED = 2              # non-zero exit, a signal, or "failed" without more
-    CANCELLED = 3           # removed by its owner or an administrator
+    FAILED = 2  # non-zero exit, a signal, or "failed" without more
+    CANCELLED = 3  # removed by its owner or an administrator
     TIMEOUT = 4
     OUT_OF_MEMORY = 5
     NODE_FAILED = 6
@@ -113,6 +113,27 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageSamples:
+    """Memory measured while jobs ran, by the job's row in its table and by time."""
+
+    row: npt.NDArray[np.int64]
+    time: Floats
+    memory_mb: Floats
+
+    def keep(self, index: npt.NDArray[np.generic]) -> UsageSamples:
+        """Return these samples."""
+        return UsageSamples(self.row[index], self.time[index], self.memory_mb[index])
+
+    def of_rows(self, rows: npt.NDArray[np.int64], length: int) -> UsageSamples:
+        """Return the samples of these rows of a table of `length` jobs, renumbered."""
+        new = np.full(length, -1, dtype=np.int64)
+        new[rows] = np.arange(len(rows))
+        kept = UsageSamples(new[self.row], self.time, self.memory_mb)
+        kept = kept.keep(kept.row >= 0)
+        return kept.keep(np.lexsort((kept.time, kept.row)))
+
+
+@dataclass(frozen=True, slots=True)
 class JobTable:
     """Jobs as columns. Numbers are float64 with NaN for unknown, text is int32 codes, -1 unknown.
 
@@ -127,6 +148,7 @@ class JobTable:
     vocabularies: Mapping[str, Vocabulary]
     bad_lines: tuple[BadLine, ...] = ()
     header: Mapping[str, str] = field(default_factory=dict)
+    samples: UsageSamples | None = None
 
     def __len__(self) -> int:
         return len(self.numbers["submit_time"])
@@ -152,11 +174,18 @@ class JobTable:
     def take(self, rows: npt.ArrayLike) -> JobTable:
         """Return these rows (indices or a mask), in this order."""
         rows = np.asarray(rows)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        samples = self.samples and self.samples.of_rows(rows, len(self))
         return JobTable(
             self.job[rows],
             {name: values[rows] for name, values in self.numbers.items()},
             {name: codes[rows] for name, codes in self.text.items()},
-            self.vocabularies, self.bad_lines, self.header)
+            self.vocabularies,
+            self.bad_lines,
+            self.header,
+            samples,
+        )
 
     def in_submit_order(self) -> JobTable:
         """Return the table sorted by submit time; jobs that do not say when are left out."""
@@ -183,7 +212,10 @@ class JobTable:
                 text[name] = np.where(seen, text[name], -1).astype(np.int32)
             else:
                 numbers[name] = np.where(seen, numbers[name], np.nan)
-        return JobTable(table.job, numbers, text, self.vocabularies, self.bad_lines, self.header)
+        samples = table.samples and table.samples.keep(table.samples.time < moment)
+        return JobTable(
+            table.job, numbers, text, self.vocabularies, self.bad_lines, self.header, samples
+        )
 
 
 class TableBuilder:
@@ -212,7 +244,10 @@ class TableBuilder:
             np.array(self._jobs, dtype=np.str_),
             {name: np.array(values, dtype=np.float64) for name, values in self._numbers.items()},
             {name: np.array(codes, dtype=np.int32) for name, codes in self._text.items()},
-            self.vocabularies, tuple(self.bad_lines), header or {})
+            self.vocabularies,
+            tuple(self.bad_lines),
+            header or {},
+        )
 
 
 def new_vocabularies() -> dict[str, Vocabulary]:
@@ -228,13 +263,28 @@ def concatenate(tables: Sequence[JobTable]) -> JobTable:
     if any(table.vocabularies is not shared for table in tables):
         shared = new_vocabularies()
         tables = [_with_vocabularies(table, shared) for table in tables]
+    first_rows = np.cumsum([0, *(len(table) for table in tables)])
+    sampled = [
+        UsageSamples(table.samples.row + first, table.samples.time, table.samples.memory_mb)
+        for table, first in zip(tables, first_rows, strict=False)
+        if table.samples is not None
+    ]
     return JobTable(
         np.concatenate([table.job for table in tables]),
         {name: np.concatenate([table[name] for table in tables]) for name in NUMBER_COLUMNS},
         {name: np.concatenate([table.text[name] for table in tables]) for name in TEXT_COLUMNS},
         shared,
         tuple(bad for table in tables for bad in table.bad_lines),
-        tables[0].header)
+        tables[0].header,
+        UsageSamples(
+            *(
+                np.concatenate([getattr(one, name) for one in sampled])
+                for name in ("row", "time", "memory_mb")
+            )
+        )
+        if sampled
+        else None,
+    )
 
 
 def blocks(table: JobTable, size: int) -> Iterator[JobTable]:
@@ -248,4 +298,6 @@ def _with_vocabularies(table: JobTable, shared: Mapping[str, Vocabulary]) -> Job
     for name in TEXT_COLUMNS:
         new_codes = [shared[name].code(string) for string in table.vocabularies[name].names]
         text[name] = np.array([*new_codes, -1], dtype=np.int32)[table.text[name]]
-    return JobTable(table.job, table.numbers, text, shared, table.bad_lines, table.header)
+    return JobTable(
+        table.job, table.numbers, text, shared, table.bad_lines, table.header, table.samples
+    )

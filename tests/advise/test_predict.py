@@ -35,8 +35,9 @@ queue 2
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("model")
     settings = TrainSettings(trials=1, members=1, max_rounds=30, threads=1)
-    train_models(simulate_jobs(2000, seed=4, users=10), [Horizon.SUBMIT], Labels(),
-                 settings).save(where)
+    train_models(simulate_jobs(2000, seed=4, users=10), [Horizon.SUBMIT], Labels(), settings).save(
+        where
+    )
     return where
 
 
@@ -51,11 +52,13 @@ def swf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         begin = table["start_time"][row] if started else table["end_time"][row]
         run = table.run_seconds[row] if started else -1
         status = {1: 1, 2: 0, 3: 5, 4: 0}[int(table.state[row])]
-        lines.append(f"{row + 1} {table['submit_time'][row] - 1.7e9:.0f} "
-                     f"{begin - table['submit_time'][row]:.0f} {run:.0f} -1 -1 -1 "
-                     f"{table['requested_cpus'][row]:.0f} "
-                     f"{table['requested_seconds'][row]:.0f} -1 {status} "
-                     f"{table.text['user'][row]} -1 {table.text['executable'][row]} 1 -1 -1 -1")
+        lines.append(
+            f"{row + 1} {table['submit_time'][row] - 1.7e9:.0f} "
+            f"{begin - table['submit_time'][row]:.0f} {run:.0f} -1 -1 -1 "
+            f"{table['requested_cpus'][row]:.0f} "
+            f"{table['requested_seconds'][row]:.0f} -1 {status} "
+            f"{table.text['user'][row]} -1 {table.text['executable'][row]} 1 -1 -1 -1"
+        )
     path.write_text("; UnixStartTime: 1700000000\n" + "\n".join(lines) + "\nbroken line\n")
     return path
 
@@ -63,8 +66,9 @@ def swf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_predict_gives_risk_reasons_sizes_and_no_fault(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "job.sub"
     path.write_text(JOB)
-    done = CliRunner().invoke(cli, ["predict", str(path), "--model", str(model), "--user",
-                                    "user3", "--json"])
+    done = CliRunner().invoke(
+        cli, ["predict", str(path), "--model", str(model), "--user", "user3", "--json"]
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
     assert found["findings"] == []
@@ -86,8 +90,9 @@ def test_another_user_has_another_history(model: Path, tmp_path: Path) -> None:
     path.write_text(JOB)
     said = set()
     for user in ("user3", "nobody-yet"):
-        done = CliRunner().invoke(cli, ["predict", str(path), "--model", str(model), "--user",
-                                        user, "--json"])
+        done = CliRunner().invoke(
+            cli, ["predict", str(path), "--model", str(model), "--user", user, "--json"]
+        )
         found = json.loads(done.output)
         said.add(found["risk"]["probability"])
         assert bool(found["sizes"]) == (user == "user3")
@@ -97,8 +102,9 @@ def test_another_user_has_another_history(model: Path, tmp_path: Path) -> None:
 def test_an_unusual_request_is_pointed_out(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "job.sub"
     path.write_text(JOB.replace("request_cpus = 2", "request_cpus = 512"))
-    done = CliRunner().invoke(cli, ["predict", str(path), "--model", str(model), "--user",
-                                    "user3", "--json"])
+    done = CliRunner().invoke(
+        cli, ["predict", str(path), "--model", str(model), "--user", "user3", "--json"]
+    )
     assert "log_cpus" in {one["field"] for one in json.loads(done.output)["anomalies"]}
 
 
@@ -113,16 +119,19 @@ def test_text_output_and_exit_status_for_scripts(model: Path, tmp_path: Path) ->
     bad = CliRunner().invoke(cli, ["predict", str(path), "--model", str(model)])
     assert bad.exit_code == 1
     assert "2 without a unit means 2 MB [units]" in bad.output
-    ignored = CliRunner().invoke(cli, ["predict", str(path), "--model", str(model), "--ignore",
-                                       "units"])
+    ignored = CliRunner().invoke(
+        cli, ["predict", str(path), "--model", str(model), "--ignore", "units"]
+    )
     assert ignored.exit_code == 0
-    raised = CliRunner().invoke(cli, ["predict", str(path), "--lint-only", "--",
-                                      "request_memory=2GB"])
+    raised = CliRunner().invoke(
+        cli, ["predict", str(path), "--lint-only", "--", "request_memory=2GB"]
+    )
     assert raised.exit_code == 0, raised.output
 
 
 def test_without_a_model_the_lint_still_answers_and_says_so(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "job.sub"
     path.write_text(JOB)
@@ -134,29 +143,60 @@ def test_without_a_model_the_lint_still_answers_and_says_so(
 def test_predict_imports_no_training_package(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "job.sub"
     path.write_text(JOB)
-    code = ("import sys\n"
-            "from condor_advice.advise.cli import cli\n"
-            "cli.main(sys.argv[1:], standalone_mode=False)\n"
-            "print([m for m in ('xgboost', 'pandas', 'sklearn', 'scipy', 'torch', 'matplotlib',"
-            " 'imblearn') if m in sys.modules])\n")
+    code = (
+        "import sys\n"
+        "from condor_advice.advise.cli import cli\n"
+        "cli.main(sys.argv[1:], standalone_mode=False)\n"
+        "print([m for m in ('xgboost', 'pandas', 'sklearn', 'scipy', 'torch', 'matplotlib',"
+        " 'imblearn') if m in sys.modules])\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "predict", str(path), "--model", str(model)],
-        capture_output=True, text=True, check=False)
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("[]"), done.stdout
 
 
 def test_failures_evaluate_keeps_its_json_contract(swf: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, [
-        "failures", "evaluate", "--swf", str(swf), "--split", "0.6", "--horizon",
-        "submit,two_minutes,running,post_mortem", "--trials", "1", "--bootstrap", "5",
-        "--threads", "1", "--json", "--report", str(tmp_path / "report")])
+    done = CliRunner().invoke(
+        cli,
+        [
+            "failures",
+            "evaluate",
+            "--swf",
+            str(swf),
+            "--split",
+            "0.6",
+            "--horizon",
+            "submit,two_minutes,running,post_mortem",
+            "--trials",
+            "1",
+            "--bootstrap",
+            "5",
+            "--threads",
+            "1",
+            "--json",
+            "--report",
+            str(tmp_path / "report"),
+        ],
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
     assert set(found["horizons"]) == {"submit", "two_minutes", "running", "post_mortem"}
     for one in found["horizons"].values():
-        assert {"roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy", "n_test",
-                "base_rate"} <= set(one)
+        assert {
+            "roc_auc",
+            "pr_auc",
+            "f1",
+            "precision",
+            "recall",
+            "accuracy",
+            "n_test",
+            "base_rate",
+        } <= set(one)
     assert found["bad_lines"] == 1
     assert "predicts none" in found["horizons"]["post_mortem"]["note"]
     assert (tmp_path / "report" / "submit-job.png").exists()
@@ -181,9 +221,25 @@ def test_failures_train_writes_a_model_and_refuses_post_mortem(swf: Path, tmp_pa
 def test_precision_and_cost_choose_the_threshold(swf: Path) -> None:
     found = {}
     for option in (["--cost", "20"], ["--cost", "0.5"], ["--precision", "0.8"]):
-        done = CliRunner().invoke(cli, [
-            "failures", "evaluate", "--swf", str(swf), "--horizon", "submit", "--trials", "1",
-            "--bootstrap", "2", "--threads", "1", "--json", *option])
+        done = CliRunner().invoke(
+            cli,
+            [
+                "failures",
+                "evaluate",
+                "--swf",
+                str(swf),
+                "--horizon",
+                "submit",
+                "--trials",
+                "1",
+                "--bootstrap",
+                "2",
+                "--threads",
+                "1",
+                "--json",
+                *option,
+            ],
+        )
         assert done.exit_code == 0, done.output
         found[" ".join(option)] = json.loads(done.output)["horizons"]["submit"]
     assert found["--cost 20"]["recall"] > found["--cost 0.5"]["recall"]

@@ -15,9 +15,14 @@ pytestmark = pytest.mark.pool
 
 
 def test_a_real_history_says_how_jobs_ended(pool: Any, tmp_path: Path) -> None:
-    clusters = [pool.submit(f"executable = /bin/sh\ntransfer_executable = false\n"
-                            f"arguments = \"-c 'exit {code}'\"\nrequest_memory = 64\n"
-                            f"log = {tmp_path}/job.log\nqueue") for code in (0, 3)]
+    clusters = [
+        pool.submit(
+            f"executable = /bin/sh\ntransfer_executable = false\n"
+            f"arguments = \"-c 'exit {code}'\"\nrequest_memory = 64\n"
+            f"log = {tmp_path}/job.log\nqueue"
+        )
+        for code in (0, 3)
+    ]
     for cluster in clusters:
         pool.wait_for(cluster, JobStatus.COMPLETED)
     table = read_condor_history(*(pool.directory / "spool").glob("history*"))

@@ -49,7 +49,7 @@ def test_swf_fields_get_their_units(swf: Path) -> None:
     assert table["start_time"][0] == 1000010.0
     assert table["end_time"][0] == 1000110.0
     assert table.run_seconds[2] == 50.0
-    assert table["requested_memory_mb"][0] == 4096 * 8 / 1024      # KB per processor -> MB
+    assert table["requested_memory_mb"][0] == 4096 * 8 / 1024  # KB per processor -> MB
     assert table["used_memory_mb"][0] == 2048 * 4 / 1024
     assert table["cpu_seconds"][0] == 90.5
     assert table["think_seconds"][1] == 20.0
@@ -78,17 +78,21 @@ def test_minus_one_is_unknown_in_every_column(swf: Path) -> None:
 def test_compressed_swf_reads_the_same(swf: Path, end: str) -> None:
     packed = swf.with_suffix(f".swf.{end}")
     packed.write_bytes((gzip if end == "gz" else lzma).compress(swf.read_bytes()))
-    assert np.array_equal(read_swf(packed)["end_time"], read_swf(swf)["end_time"],
-                          equal_nan=True)
+    assert np.array_equal(read_swf(packed)["end_time"], read_swf(swf)["end_time"], equal_nan=True)
 
 
 def test_bad_lines_are_counted_with_their_numbers(swf: Path) -> None:
-    swf.write_text(SWF + "  4  60   0   50\n  5 60 0 x 2 -1 -1 2 60 -1 0 9 3 12 1 -1 -1 -1\n"
-                   "  6  70   0   50  2   -1    -1  2   60   -1 2 9 3 12 1 -1 -1 -1\n")
+    swf.write_text(
+        SWF + "  4  60   0   50\n  5 60 0 x 2 -1 -1 2 60 -1 0 9 3 12 1 -1 -1 -1\n"
+        "  6  70   0   50  2   -1    -1  2   60   -1 2 9 3 12 1 -1 -1 -1\n"
+    )
     table = read_swf(swf)
     assert len(table) == 3
     assert [(bad.line, bad.path) for bad in table.bad_lines] == [
-        (8, str(swf)), (9, str(swf)), (10, str(swf))]
+        (8, str(swf)),
+        (9, str(swf)),
+        (10, str(swf)),
+    ]
     assert "4 fields instead of 18" in table.bad_lines[0].reason
     assert "could not convert" in table.bad_lines[1].reason
     assert "part of a job" in table.bad_lines[2].reason
@@ -132,8 +136,12 @@ def test_sacct_reads_units_steps_and_states(tmp_path: Path) -> None:
     path.write_text(SACCT.replace(" 1500M", "1500M"))
     table = read_sacct(path)
     assert table.job.tolist() == ["10", "11_3", "12", "13"]
-    assert table.state.tolist() == [JobState.SUCCEEDED, JobState.CANCELLED,
-                                    JobState.OUT_OF_MEMORY, JobState.UNKNOWN]
+    assert table.state.tolist() == [
+        JobState.SUCCEEDED,
+        JobState.CANCELLED,
+        JobState.OUT_OF_MEMORY,
+        JobState.UNKNOWN,
+    ]
     assert table["requested_memory_mb"].tolist() == [8192.0, 500.0, 32768.0, 16384.0]
     assert table["used_memory_mb"][0] == 1500.0
     assert table["requested_seconds"][0] == 7200.0
@@ -144,7 +152,9 @@ def test_sacct_reads_units_steps_and_states(tmp_path: Path) -> None:
     assert np.isnan(table["end_time"][3])
     assert table.strings("cluster") == ["", "11", "", ""]
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (7, "no such state: 'EXPLODED'"), (8, "3 fields instead of 17")]
+        (7, "no such state: 'EXPLODED'"),
+        (8, "3 fields instead of 17"),
+    ]
 
 
 def test_sacct_times_are_taken_in_the_zone_given(tmp_path: Path) -> None:
@@ -152,29 +162,57 @@ def test_sacct_times_are_taken_in_the_zone_given(tmp_path: Path) -> None:
 
     path = tmp_path / "sacct.txt"
     path.write_text("JobID|State|Submit\n1|COMPLETED|2024-06-24T12:00:00\n")
-    apart = read_sacct(path, ZoneInfo("America/Costa_Rica"))["submit_time"] - read_sacct(
-        path)["submit_time"]
+    apart = (
+        read_sacct(path, ZoneInfo("America/Costa_Rica"))["submit_time"]
+        - read_sacct(path)["submit_time"]
+    )
     assert apart.tolist() == [6 * 3600.0]
 
 
 def test_slurmrestd_old_and_new_shapes_read_alike(tmp_path: Path) -> None:
-    old = {"job_id": 1, "user": "ann", "account": "phys", "partition": "short", "name": "fit",
-           "time": {"submission": 1000, "start": 1060, "end": 1160, "limit": 60},
-           "state": {"current": "FAILED"}, "required": {"CPUs": 2, "memory": 512},
-           "allocation_nodes": 1, "nodes": "n1",
-           "tres": {"allocated": [{"type": "cpu", "count": 2}], "requested": []},
-           "steps": [{"tres": {"requested": {"max": [{"type": "mem", "count": 104857600}]}}}]}
-    new = {**old, "job_id": 2, "state": {"current": ["FAILED"]},
-           "time": {"submission": 1000, "start": 1060, "end": 1160,
-                    "limit": {"set": True, "infinite": False, "number": 60}},
-           "required": {"CPUs": 2, "memory_per_cpu": {"set": False, "number": 0},
-                        "memory_per_node": {"set": True, "infinite": False, "number": 512}}}
+    old = {
+        "job_id": 1,
+        "user": "ann",
+        "account": "phys",
+        "partition": "short",
+        "name": "fit",
+        "time": {"submission": 1000, "start": 1060, "end": 1160, "limit": 60},
+        "state": {"current": "FAILED"},
+        "required": {"CPUs": 2, "memory": 512},
+        "allocation_nodes": 1,
+        "nodes": "n1",
+        "tres": {"allocated": [{"type": "cpu", "count": 2}], "requested": []},
+        "steps": [{"tres": {"requested": {"max": [{"type": "mem", "count": 104857600}]}}}],
+    }
+    new = {
+        **old,
+        "job_id": 2,
+        "state": {"current": ["FAILED"]},
+        "time": {
+            "submission": 1000,
+            "start": 1060,
+            "end": 1160,
+            "limit": {"set": True, "infinite": False, "number": 60},
+        },
+        "required": {
+            "CPUs": 2,
+            "memory_per_cpu": {"set": False, "number": 0},
+            "memory_per_node": {"set": True, "infinite": False, "number": 512},
+        },
+    }
     bad = {"job_id": 3, "time": {}}
     path = tmp_path / "jobs.json"
     path.write_text(json.dumps({"jobs": [old, new, bad]}))
     table = read_slurmrestd(path)
-    for name in ("requested_seconds", "requested_memory_mb", "used_memory_mb", "state",
-                 "requested_cpus", "start_time", "end_time"):
+    for name in (
+        "requested_seconds",
+        "requested_memory_mb",
+        "used_memory_mb",
+        "state",
+        "requested_cpus",
+        "start_time",
+        "end_time",
+    ):
         assert table[name][0] == table[name][1], name
     assert table["requested_seconds"][0] == 3600.0
     assert table["requested_memory_mb"][0] == 512.0
@@ -234,14 +272,18 @@ def test_history_files_become_rows_and_bad_ads_are_counted(tmp_path: Path) -> No
     assert table.strings("cluster") == ["ap.example.net#5"] * 2
     assert table["end_time"][1] == 1200.0
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (31, "not of the form Attribute = value"), (33, "the ad that ends here has no ProcId")]
+        (31, "not of the form Attribute = value"),
+        (33, "the ad that ends here has no ProcId"),
+    ]
 
 
 def test_epochs_of_one_job_become_one_row_with_the_first_start(tmp_path: Path) -> None:
-    epoch = ('ClusterId = 5\nProcId = 0\nOwner = "ann"\nQDate = 1000\nJobStatus = 2\n'
-             'NumShadowStarts = {n}\nJobCurrentStartDate = {start}\n'
-             'GlobalJobId = "ap.example.net#5.0#1000"\n'
-             '*** EPOCH ClusterId=5 ProcId=0 RunInstanceId={n} Owner="ann" CurrentTime=1\n')
+    epoch = (
+        'ClusterId = 5\nProcId = 0\nOwner = "ann"\nQDate = 1000\nJobStatus = 2\n'
+        "NumShadowStarts = {n}\nJobCurrentStartDate = {start}\n"
+        'GlobalJobId = "ap.example.net#5.0#1000"\n'
+        '*** EPOCH ClusterId=5 ProcId=0 RunInstanceId={n} Owner="ann" CurrentTime=1\n'
+    )
     path = tmp_path / "epoch_history"
     path.write_text(epoch.format(n=1, start=1010) + epoch.format(n=2, start=1050))
     table = read_condor_history(path)
@@ -256,8 +298,17 @@ def test_epochs_of_one_job_become_one_row_with_the_first_start(tmp_path: Path) -
 
 
 def test_json_output_of_condor_history_reads_like_the_file(tmp_path: Path) -> None:
-    ad = {"ClusterId": 5, "ProcId": 0, "Owner": "ann", "QDate": 1000, "JobStatus": 4,
-          "ExitCode": 0, "ExitBySignal": False, "CompletionDate": 1400, "JobStartDate": 1100}
+    ad = {
+        "ClusterId": 5,
+        "ProcId": 0,
+        "Owner": "ann",
+        "QDate": 1000,
+        "JobStatus": 4,
+        "ExitCode": 0,
+        "ExitBySignal": False,
+        "CompletionDate": 1400,
+        "JobStartDate": 1100,
+    }
     path = tmp_path / "history.json"
     path.write_text(json.dumps([ad]))
     assert read_condor_history(path).state.tolist() == [JobState.SUCCEEDED]

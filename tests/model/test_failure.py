@@ -50,8 +50,16 @@ def models(table: JobTable) -> FailureModels:
 def test_trees_beat_the_rule_of_the_last_outcome(table: JobTable) -> None:
     report, _ = evaluate(table, [Horizon.SUBMIT], Labels(), 0.6, QUICK, bootstrap_rounds=20)
     found = report["horizons"]["submit"]
-    for name in ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy", "n_test",
-                 "base_rate"):
+    for name in (
+        "roc_auc",
+        "pr_auc",
+        "f1",
+        "precision",
+        "recall",
+        "accuracy",
+        "n_test",
+        "base_rate",
+    ):
         assert name in found
     assert found["roc_auc"] > found["baselines"]["last_outcome"]["roc_auc"]
     assert found["baselines"]["majority"]["accuracy"] == pytest.approx(1 - found["base_rate"])
@@ -65,14 +73,13 @@ def test_nothing_is_chosen_on_the_test_part(table: JobTable) -> None:
     split = Split.at_share(table, 0.6)
     state = table["state"].copy()
     later = table["submit_time"] >= split.moment
-    state[later] = np.where(state[later] == JobState.SUCCEEDED, JobState.FAILED,
-                            JobState.SUCCEEDED)
-    turned = JobTable(table.job, {**table.numbers, "state": state}, table.text,
-                      table.vocabularies)
+    state[later] = np.where(state[later] == JobState.SUCCEEDED, JobState.FAILED, JobState.SUCCEEDED)
+    turned = JobTable(table.job, {**table.numbers, "state": state}, table.text, table.vocabularies)
     found = []
     for jobs in (table, turned):
-        data = JobFeatures.for_table(jobs.known_at(split.moment)).datasets(
-            jobs, [Horizon.SUBMIT])[Horizon.SUBMIT]
+        data = JobFeatures.for_table(jobs.known_at(split.moment)).datasets(jobs, [Horizon.SUBMIT])[
+            Horizon.SUBMIT
+        ]
         found.append(train_horizon(data, split, QUICK))
     one, other = found
     assert one.thresholds == other.thresholds
@@ -94,12 +101,14 @@ def test_folds_learn_only_from_jobs_that_ended_before_the_fold(table: JobTable) 
 def test_one_seed_gives_one_model(table: JobTable) -> None:
     small = table.take(np.arange(1200))
     first, second = (train_models(small, [Horizon.SUBMIT], Labels(), QUICK) for _ in range(2))
-    assert np.array_equal(first.models[Horizon.SUBMIT].trees.value,
-                          second.models[Horizon.SUBMIT].trees.value)
+    assert np.array_equal(
+        first.models[Horizon.SUBMIT].trees.value, second.models[Horizon.SUBMIT].trees.value
+    )
 
 
 def test_a_saved_model_says_the_same_after_loading(
-        models: FailureModels, table: JobTable, tmp_path: Path) -> None:
+    models: FailureModels, table: JobTable, tmp_path: Path
+) -> None:
     models.save(tmp_path)
     again = FailureModels.load(tmp_path)
     jobs = table.take(np.arange(len(table) - 20, len(table)))
@@ -110,11 +119,12 @@ def test_a_saved_model_says_the_same_after_loading(
     assert again.anomalies is not None
     assert again.models[Horizon.START].thresholds == models.models[Horizon.START].thresholds
     names = "".join(path.read_bytes().decode("latin1") for path in tmp_path.iterdir())
-    assert "user3" not in names         # users' names stay out of a model
+    assert "user3" not in names  # users' names stay out of a model
 
 
 def test_post_mortem_is_refused_for_prediction_everywhere(
-        models: FailureModels, table: JobTable, tmp_path: Path) -> None:
+    models: FailureModels, table: JobTable, tmp_path: Path
+) -> None:
     with pytest.raises(NotAPrediction, match="knows how the job ended"):
         models.get(Horizon.POST_MORTEM)
     data = models.maker.datasets(table, [Horizon.POST_MORTEM])[Horizon.POST_MORTEM]
@@ -134,7 +144,8 @@ def test_post_mortem_is_refused_for_prediction_everywhere(
 
 
 def test_a_model_of_another_horizon_or_none_is_a_clear_error(
-        models: FailureModels, tmp_path: Path) -> None:
+    models: FailureModels, tmp_path: Path
+) -> None:
     with pytest.raises(UnusableModel, match="not trained for running"):
         models.get(Horizon.RUNNING)
     with pytest.raises(UnusableModel, match="failures train"):
@@ -159,15 +170,16 @@ def test_areas_agree_with_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(4)
     label = (rng.random(500) < 0.3).astype(float)
-    score = np.round(label * 0.3 + rng.random(500), 1)          # many ties
+    score = np.round(label * 0.3 + rng.random(500), 1)  # many ties
     assert roc_auc(label, score) == pytest.approx(metrics.roc_auc_score(label, score))
     assert pr_auc(label, score) == pytest.approx(metrics.average_precision_score(label, score))
     found = scores(label, np.clip(score, 0, 1), 0.6)
     said = np.clip(score, 0, 1) >= 0.6
     assert found.f1 == pytest.approx(metrics.f1_score(label, said))
     assert found.brier == pytest.approx(metrics.brier_score_loss(label, np.clip(score, 0, 1)))
-    assert found.log_loss == pytest.approx(metrics.log_loss(
-        label, np.clip(score, 1e-7, 1 - 1e-7)), rel=1e-6)
+    assert found.log_loss == pytest.approx(
+        metrics.log_loss(label, np.clip(score, 1e-7, 1 - 1e-7)), rel=1e-6
+    )
 
 
 def test_thresholds_keep_what_they_promise() -> None:
@@ -175,8 +187,10 @@ def test_thresholds_keep_what_they_promise() -> None:
     label = (rng.random(2000) < 0.2).astype(float)
     score = sigmoid(2.0 * label + rng.normal(size=2000))
     best = threshold_for_f1(label, score)
-    assert scores(label, score, best).f1 >= max(
-        scores(label, score, other).f1 for other in np.linspace(0.05, 0.95, 40)) - 1e-12
+    assert (
+        scores(label, score, best).f1
+        >= max(scores(label, score, other).f1 for other in np.linspace(0.05, 0.95, 40)) - 1e-12
+    )
     exact = scores(label, score, threshold_for_precision(label, score, 0.9))
     assert exact.precision >= 0.9
     assert exact.recall > 0

@@ -65,8 +65,9 @@ def test_active_learning_never_looks_at_labels_it_did_not_ask_for(data: Dataset)
     assert len(np.unique(asked)) == 300
     hidden = pool.label.copy()
     hidden[np.setdiff1d(np.arange(len(pool)), asked)] = np.nan
-    blind = Dataset(pool.horizon, pool.names, pool.features, hidden, pool.row, pool.asked,
-                    pool.submit, pool.end)
+    blind = Dataset(
+        pool.horizon, pool.names, pool.features, hidden, pool.row, pool.asked, pool.submit, pool.end
+    )
     assert np.array_equal(label_actively(blind, uncertain_dense_batch, 300, 100, QUICK), asked)
 
 
@@ -80,17 +81,20 @@ def test_active_batches_are_more_uncertain_than_random_ones(data: Dataset) -> No
     booster = fit(pool.features[asked], pool.label[asked], PARAMETERS, 30, QUICK)
     rng = np.random.default_rng(0)
 
-    def certainty(rows: np.ndarray) -> float:           # type: ignore[type-arg]
+    def certainty(rows: np.ndarray) -> float:  # type: ignore[type-arg]
         said = booster.predict(xgboost.DMatrix(pool.features[rows]))
         return float(np.mean(np.abs(said - 0.5)))
 
-    active, chance = (certainty(way(pool, asked, rest, booster, 80, rng))
-                      for way in (uncertain_dense_batch, random_batch))
+    active, chance = (
+        certainty(way(pool, asked, rest, booster, 80, rng))
+        for way in (uncertain_dense_batch, random_batch)
+    )
     assert active < chance
 
 
 def test_every_way_with_few_failures_is_judged_on_the_same_jobs(
-        table: JobTable, data: Dataset) -> None:
+    table: JobTable, data: Dataset
+) -> None:
     found = compare_ways(data, Split.at_share(table, 0.6), QUICK, budget=300, batch=100)
     assert set(found) == {"plain", "weighted", "oversampled", "smote", "random_labels", "active"}
     assert len({one["n_test"] for one in found.values()}) == 1
@@ -99,13 +103,14 @@ def test_every_way_with_few_failures_is_judged_on_the_same_jobs(
 
 
 def test_prequential_models_learn_only_from_what_had_ended(
-        table: JobTable, data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    table: JobTable, data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from condor_advice.model import failure_online
 
     seen: list[float] = []
     honest = failure_online._train
 
-    def watched(data, moment, *rest):                   # type: ignore[no-untyped-def]
+    def watched(data, moment, *rest):  # type: ignore[no-untyped-def]
         learn = Split(moment).past(data)
         seen.append(float(moment - data.end[learn].max()))
         return honest(data, moment, *rest)
@@ -124,10 +129,16 @@ def test_size_rules_say_what_they_are_named_for() -> None:
         sizes.values.append(value)
         sizes.requests.append(np.array(request))
     ask = np.array([0.1, 2.0])
-    said = {rule: sizes.suggest(rule, ask)
-            for rule in ("last", "median", "mean", "maximum", "cosine")}
-    assert said == {"last": 200.0, "median": 200.0, "mean": 200.0, "maximum": 300.0,
-                    "cosine": 300.0}
+    said = {
+        rule: sizes.suggest(rule, ask) for rule in ("last", "median", "mean", "maximum", "cosine")
+    }
+    assert said == {
+        "last": 200.0,
+        "median": 200.0,
+        "mean": 200.0,
+        "maximum": 300.0,
+        "cosine": 300.0,
+    }
     assert sizes.quantile(0.95) == 300.0
 
 
@@ -153,8 +164,12 @@ def test_sizes_are_judged_against_what_users_asked_for(table: JobTable) -> None:
     assert rules["requested"]["waste"] > rules["quantile_0.95"]["waste"]
     assert rules["quantile_0.95"]["under_allocated"] < rules["quantile_0.5"]["under_allocated"]
     assert rules["median"]["mape"] < rules["requested"]["mape"]
-    blank = JobTable(table.job, {**table.numbers, "used_memory_mb": np.full(len(table), np.nan)},
-                     table.text, table.vocabularies)
+    blank = JobTable(
+        table.job,
+        {**table.numbers, "used_memory_mb": np.full(len(table), np.nan)},
+        table.text,
+        table.vocabularies,
+    )
     with pytest.raises(NothingMeasured, match="no job of the table says its memory_mb"):
         evaluate_sizes(blank, maker, "memory_mb", split)
 
@@ -172,15 +187,17 @@ def test_size_histories_survive_saving(table: JobTable) -> None:
 
 
 def test_profiles_choose_the_lowest_bic_and_evaluate_like_scikit_learn(
-        table: JobTable, data: Dataset) -> None:
+    table: JobTable, data: Dataset
+) -> None:
     every = np.ones(len(data), dtype=bool)
     profiles = fit_profiles(data, every, max_components=4)
     assert len(profiles.weights) == min(profiles.bic, key=lambda one: profiles.bic[one])
     from sklearn.mixture import GaussianMixture
 
     points = profiles.standardise(data)
-    mixture = GaussianMixture(len(profiles.weights), reg_covar=1e-2, random_state=0, n_init=1,
-                              max_iter=60).fit(points)
+    mixture = GaussianMixture(
+        len(profiles.weights), reg_covar=1e-2, random_state=0, n_init=1, max_iter=60
+    ).fit(points)
     assert np.allclose(profiles.log_density(points), mixture.score_samples(points), atol=1e-6)
     again = Profiles.from_arrays(profiles.arrays())
     assert np.array_equal(again.assign(points), profiles.assign(points))
@@ -191,16 +208,23 @@ def test_profiles_choose_the_lowest_bic_and_evaluate_like_scikit_learn(
     assert np.allclose(columns[:, :-1].sum(axis=1), 1.0, atol=1e-5)
 
 
-def test_an_odd_request_is_found_with_the_field_that_is_odd(
-        table: JobTable, data: Dataset) -> None:
+def test_an_odd_request_is_found_with_the_field_that_is_odd(table: JobTable, data: Dataset) -> None:
     every = np.ones(len(data), dtype=bool)
     detector = AnomalyDetector.fit(fit_profiles(data, every, max_components=4), data, every)
     row = int(np.argmax(detector.rarity(data)))
     for field, value in (("log_cpus", np.log1p(4096.0)), ("log_requested_memory", np.log1p(1e7))):
         features = data.features[[row]].copy()
         features[0, data.names.index(field)] = value
-        odd = Dataset(data.horizon, data.names, features, data.label[[row]], data.row[[row]],
-                      data.asked[[row]], data.submit[[row]], data.end[[row]])
+        odd = Dataset(
+            data.horizon,
+            data.names,
+            features,
+            data.label[[row]],
+            data.row[[row]],
+            data.asked[[row]],
+            data.submit[[row]],
+            data.end[[row]],
+        )
         [found] = detector.find(odd)
         assert found.field == field
         assert found.value == pytest.approx(np.expm1(value), rel=1e-3)
@@ -215,8 +239,16 @@ def test_a_request_far_from_the_users_habit_is_found(data: Dataset) -> None:
     assert against_habit(usual) == []
     features = usual.features.copy()
     features[0, column] = np.log(10.0)
-    odd = Dataset(usual.horizon, usual.names, features, usual.label, usual.row, usual.asked,
-                  usual.submit, usual.end)
+    odd = Dataset(
+        usual.horizon,
+        usual.names,
+        features,
+        usual.label,
+        usual.row,
+        usual.asked,
+        usual.submit,
+        usual.end,
+    )
     [found] = against_habit(odd)
     assert found.field == "log_requested_seconds"
     assert found.value / found.usual == pytest.approx(10.0, rel=0.02)
@@ -227,8 +259,13 @@ def test_a_report_has_its_pictures(table: JobTable, tmp_path: Path) -> None:
     report, tested = evaluate(table, [Horizon.SUBMIT], Labels(), 0.6, QUICK, bootstrap_rounds=5)
     files = write_report(tmp_path, report, tested)
     assert {path.name for path in files} == {
-        "report.json", "report.md", "submit-curves.png", "submit-reliability.png",
-        "submit-importance.png", "submit-job.png"}
+        "report.json",
+        "report.md",
+        "submit-curves.png",
+        "submit-reliability.png",
+        "submit-importance.png",
+        "submit-job.png",
+    }
     for path in files:
         assert path.stat().st_size > 200
         if path.suffix == ".png":

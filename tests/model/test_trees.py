@@ -21,7 +21,7 @@ FEATURES = 9
 def rows() -> npt.NDArray[np.float32]:
     rng = np.random.default_rng(11)
     values = rng.normal(size=(800, FEATURES)).astype(np.float32)
-    values[:, 4] = rng.integers(0, 4, 800)              # ties with thresholds
+    values[:, 4] = rng.integers(0, 4, 800)  # ties with thresholds
     values[rng.random(values.shape) < 0.2] = np.nan
     return values
 
@@ -32,17 +32,22 @@ def boosted(rows: npt.NDArray[np.float32], **parameters: Any) -> Any:
     label = (signal + rng.normal(size=len(rows)) > 1.0).astype(float)
     if parameters["objective"].startswith("multi"):
         label = label + (np.nan_to_num(rows[:, 2]) > 0.5)
-    return xgboost.train({"nthread": 1, "max_depth": 6, **parameters},
-                         xgboost.DMatrix(rows, label), 40)
+    return xgboost.train(
+        {"nthread": 1, "max_depth": 6, **parameters}, xgboost.DMatrix(rows, label), 40
+    )
 
 
-@pytest.mark.parametrize("parameters", [
-    {"objective": "binary:logistic"},
-    {"objective": "binary:logistic", "base_score": 0.9, "scale_pos_weight": 3.0},
-    {"objective": "multi:softprob", "num_class": 3},
-])
-def test_probabilities_agree_with_xgboost(rows: npt.NDArray[np.float32],
-                                          parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "binary:logistic"},
+        {"objective": "binary:logistic", "base_score": 0.9, "scale_pos_weight": 3.0},
+        {"objective": "multi:softprob", "num_class": 3},
+    ],
+)
+def test_probabilities_agree_with_xgboost(
+    rows: npt.NDArray[np.float32], parameters: dict[str, Any]
+) -> None:
     booster = boosted(rows, **parameters)
     ours = TreeEnsemble.from_xgboost(booster).predict_proba(rows)
     assert np.max(np.abs(ours - booster.predict(xgboost.DMatrix(rows)))) < 1e-5
@@ -55,10 +60,14 @@ def test_quantile_regression_agrees_with_xgboost(rows: npt.NDArray[np.float32]) 
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-def test_contributions_are_xgboosts_exact_shap_values(rows: npt.NDArray[np.float32],
-                                                      classes: int) -> None:
-    parameters = ({"objective": "binary:logistic"} if classes == 1
-                  else {"objective": "multi:softprob", "num_class": classes})
+def test_contributions_are_xgboosts_exact_shap_values(
+    rows: npt.NDArray[np.float32], classes: int
+) -> None:
+    parameters = (
+        {"objective": "binary:logistic"}
+        if classes == 1
+        else {"objective": "multi:softprob", "num_class": classes}
+    )
     booster = boosted(rows, **parameters)
     trees = TreeEnsemble.from_xgboost(booster)
     theirs = booster.predict(xgboost.DMatrix(rows[:40]), pred_contribs=True)
@@ -72,9 +81,14 @@ def test_contributions_are_xgboosts_exact_shap_values(rows: npt.NDArray[np.float
 
 
 def test_an_average_has_the_mean_margin_and_survives_saving(
-        rows: npt.NDArray[np.float32], tmp_path: Path) -> None:
-    members = [TreeEnsemble.from_xgboost(boosted(
-        rows, objective="binary:logistic", seed=seed, subsample=0.5)) for seed in (1, 2)]
+    rows: npt.NDArray[np.float32], tmp_path: Path
+) -> None:
+    members = [
+        TreeEnsemble.from_xgboost(
+            boosted(rows, objective="binary:logistic", seed=seed, subsample=0.5)
+        )
+        for seed in (1, 2)
+    ]
     both = TreeEnsemble.average(members)
     wanted = np.mean([one.predict_margin(rows) for one in members], axis=0)
     assert np.allclose(both.predict_margin(rows), wanted, atol=1e-12)
@@ -87,10 +101,10 @@ def test_a_tree_that_never_splits_is_evaluated_too(rows: npt.NDArray[np.float32]
     booster = boosted(rows, objective="binary:logistic", min_child_weight=1e9)
     trees = TreeEnsemble.from_xgboost(booster)
     assert trees.depth == 0
-    assert np.max(np.abs(trees.predict_proba(rows)
-                         - booster.predict(xgboost.DMatrix(rows)))) < 1e-5
+    assert np.max(np.abs(trees.predict_proba(rows) - booster.predict(xgboost.DMatrix(rows)))) < 1e-5
     assert trees.contributions(rows[0], FEATURES).sum() == pytest.approx(
-        trees.predict_margin(rows[0])[0])
+        trees.predict_margin(rows[0])[0]
+    )
 
 
 def test_a_damaged_or_pickled_file_is_refused(tmp_path: Path) -> None:
@@ -107,9 +121,10 @@ def test_sigmoid_does_not_overflow() -> None:
 
 
 def test_evaluating_trees_imports_no_training_package() -> None:
-    code = ("import sys, condor_advice.model.infer, condor_advice.model.failure; "
-            "print([m for m in ('xgboost','pandas','sklearn','scipy','torch') "
-            "if m in sys.modules])")
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                           check=True)
+    code = (
+        "import sys, condor_advice.model.infer, condor_advice.model.failure; "
+        "print([m for m in ('xgboost','pandas','sklearn','scipy','torch') "
+        "if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

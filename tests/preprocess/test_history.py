@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from condor_advice.gather.workloads.table import JobState, JobTable, blocks
+from condor_advice.gather.workloads.table import JobState, JobTable, UsageSamples, blocks
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.preprocess import history as history_module
 from condor_advice.preprocess.history import FIELDS, History
@@ -21,7 +23,13 @@ from condor_advice.preprocess.jobs import (
 
 @pytest.fixture(scope="module")
 def table() -> JobTable:
-    return simulate_jobs(1500, seed=3)
+    jobs = simulate_jobs(1500, seed=3)
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.integers(0, len(jobs), 2000))
+    seconds = jobs["start_time"][rows] + rng.integers(1, 2000, 2000)
+    known = np.isfinite(seconds) & (seconds < jobs["end_time"][rows])
+    samples = UsageSamples(rows[known], seconds[known], rng.random(int(known.sum())) * 1000.0)
+    return replace(jobs, samples=samples).take(np.arange(len(jobs)))
 
 
 def assert_same_as_when_cut(table: JobTable, moment: float, maker: JobFeatures) -> int:
@@ -33,7 +41,8 @@ def assert_same_as_when_cut(table: JobTable, moment: float, maker: JobFeatures) 
         ours, theirs = (_before(data[horizon], moment) for data in (whole, cut))
         assert np.array_equal(ours.row, theirs.row)
         assert ours.features.tobytes() == theirs.features.tobytes(), (
-            f"{horizon}: a feature at a moment changes with what came after it")
+            f"{horizon}: a feature at a moment changes with what came after it"
+        )
         compared += len(ours)
     return compared
 
@@ -54,11 +63,18 @@ def test_a_planted_leak_is_caught(table: JobTable, monkeypatch: pytest.MonkeyPat
     moment = float(np.quantile(table["submit_time"], 0.5))
     honest = history_module._events
 
-    def leaky(facts, questions, first_row):         # type: ignore[no-untyped-def]
+    def leaky(facts, questions, first_row):  # type: ignore[no-untyped-def]
         """Let outcomes be known ten minutes before the job ends."""
         early = history_module.Facts(
-            facts.keys, facts.submit, facts.start, np.maximum(facts.end - 600.0, facts.submit),
-            facts.outcome, facts.cpus, facts.requested_seconds, facts.static)
+            facts.keys,
+            facts.submit,
+            facts.start,
+            np.maximum(facts.end - 600.0, facts.submit),
+            facts.outcome,
+            facts.cpus,
+            facts.requested_seconds,
+            facts.static,
+        )
         return honest(early, questions, first_row)
 
     monkeypatch.setattr(history_module, "_events", leaky)
@@ -67,11 +83,12 @@ def test_a_planted_leak_is_caught(table: JobTable, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_feature_made_from_the_outcome_is_caught(
-        table: JobTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table: JobTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maker = JobFeatures.for_table(table)
     honest = JobFeatures.facts
 
-    def leaky(self, jobs):                          # type: ignore[no-untyped-def]
+    def leaky(self, jobs):  # type: ignore[no-untyped-def]
         facts = honest(self, jobs)
         facts.static[:, 0] = np.nan_to_num(jobs["cpu_seconds"], nan=-1.0)
         return facts
@@ -91,14 +108,24 @@ def test_streaming_in_blocks_gives_bit_by_bit_what_one_block_gives(table: JobTab
         assert np.array_equal(one.row, other.row)
 
 
-def test_features_are_the_same_whatever_the_step(table: JobTable,
-                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_the_same_whatever_the_step(
+    table: JobTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maker = JobFeatures.for_table(table)
     facts = maker.facts(table)
     rows = np.arange(len(table))
     asked = [history_module.Questions(rows, table["submit_time"], history_module.ASK_AT_SUBMIT)]
-    answers = [np.concatenate([part for _, part in history_module.stream(
-        [(facts, asked)], History(maker.levels), events_per_step=step)]) for step in (97, 100_000)]
+    answers = [
+        np.concatenate(
+            [
+                part
+                for _, part in history_module.stream(
+                    [(facts, asked)], History(maker.levels), events_per_step=step
+                )
+            ]
+        )
+        for step in (97, 100_000)
+    ]
     assert np.allclose(answers[0], answers[1], rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
@@ -137,11 +164,13 @@ def test_counts_and_streaks_match_a_plain_loop_over_the_jobs(table: JobTable) ->
         if len(known):
             weights = 0.8 ** np.arange(len(known))[::-1]
             assert value("fail_few") == pytest.approx(
-                float(np.sum(weights * outcomes) / np.sum(weights)), abs=1e-5)
+                float(np.sum(weights * outcomes) / np.sum(weights)), abs=1e-5
+            )
             fade = 0.5 ** ((now - end[known]) / 3600.0)
             if np.sum(fade) > 1e-3:
                 assert value("fail_hour") == pytest.approx(
-                    float(np.sum(fade * outcomes) / np.sum(fade)), abs=1e-4)
+                    float(np.sum(fade * outcomes) / np.sum(fade)), abs=1e-4
+                )
             assert (value("fail_last") >= 0.5) == bool(outcomes[-1])
 
 
@@ -154,8 +183,12 @@ def test_an_outcome_is_not_known_in_the_second_in_which_the_job_ends() -> None:
     text = {name: np.full(2, codes[0]) for name, codes in table.text.items()}
     for end, outcomes in ((1999.0, 1), (1999.9, 1), (2000.0, 0), (2001.0, 0)):
         numbers["end_time"][:] = [end, 3000.0]
-        jobs = JobTable(table.job, {name: values.copy() for name, values in numbers.items()},
-                        text, table.vocabularies)
+        jobs = JobTable(
+            table.job,
+            {name: values.copy() for name, values in numbers.items()},
+            text,
+            table.vocabularies,
+        )
         maker = JobFeatures.for_table(jobs)
         data = maker.datasets(jobs, [Horizon.SUBMIT])[Horizon.SUBMIT]
         assert data.column("user.outcomes")[1] == pytest.approx(np.log1p(outcomes)), end
@@ -183,6 +216,20 @@ def test_a_missing_allocation_looks_like_a_usual_one(table: JobTable) -> None:
     data = maker.datasets(table, [Horizon.START])[Horizon.START]
     assert not maker.cpus_from_allocation
     assert np.all(data.column("allocated_over_requested") == 1.0)
+
+
+def test_the_last_usage_measured_before_the_question_is_a_feature(table: JobTable) -> None:
+    data = JobFeatures.for_table(table).datasets(table, [Horizon.RUNNING])[Horizon.RUNNING]
+    samples = table.samples
+    assert samples is not None
+    memory = np.expm1(data.column("sample.log_memory").astype(np.float64))
+    assert np.isfinite(memory).sum() > 50
+    for position in range(0, len(data), 11):
+        mine = (samples.row == data.row[position]) & (samples.time < data.asked[position])
+        if not mine.any():
+            assert np.isnan(memory[position])
+        else:
+            assert memory[position] == pytest.approx(samples.memory_mb[mine][-1], rel=1e-4)
 
 
 def test_past_and_future_share_no_job_and_the_past_had_ended(table: JobTable) -> None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from condor_advice.advise.cli import cli
 from condor_advice.gather.workloads import JobState
+from condor_advice.preprocess.jobs import Horizon, JobFeatures
 from condor_advice.preprocess.store_jobs import read_store_jobs
 
 LOG = """\
@@ -25,6 +26,10 @@ RequestCpus = 4
 000 (007.001.000) 2024-05-01 10:00:00 Job submitted from host: <10.0.0.1:9618?alias=ap.example.net>
 ...
 001 (007.000.000) 2024-05-01 10:05:00 Job executing on host: <10.0.0.2:9618?alias=ep7.example.net>
+...
+006 (007.000.000) 2024-05-01 10:06:00 Image size of job updated: 4000
+\t512  -  MemoryUsage of job (MB)
+\t523000  -  ResidentSetSize of job (KB)
 ...
 005 (007.000.000) 2024-05-01 11:05:00 Job terminated.
 \t(1) Normal termination (return value 3)
@@ -66,6 +71,11 @@ def test_gathered_jobs_have_their_times_requests_and_ends(tmp_path: Path) -> Non
     assert table.strings("execution_point") == ["ep7.example.net", "", ""]
     assert table.strings("name") == ["fit", "", ""]
     assert len(set(table.strings("cluster"))) == 1
+    assert table.samples is not None
+    assert table.samples.row.tolist() == [0]
+    assert table.samples.memory_mb.tolist() == [512.0]
+    data = JobFeatures.for_table(table).datasets(table, [Horizon.TWO_MINUTES])
+    assert data[Horizon.TWO_MINUTES].column("sample.memory_over_requested").tolist() == [0.25]
 
 
 def test_a_request_that_only_the_end_reveals_is_not_taken(tmp_path: Path) -> None:
