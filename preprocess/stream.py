@@ -179,7 +179,8 @@ class EpisodeStream:
         order = np.lexsort((rows["sequence"], mixed))
         again = np.zeros(len(rows), np.bool_)
         again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
-        again &= rows["sequence"] >= start
+        # Attribute events have a rule of their own, and what it drops cannot be compared with.
+        again &= (rows["sequence"] >= start) & (rows["kind"] != Kind.JOB_AD_INFORMATION)
         self.counts["duplicates"] += int(again.sum())
         return again
 
