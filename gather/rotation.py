@@ -246,16 +246,18 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
 def _locate_unbegun(position: Position, chain: Sequence[LogFile], unread: list[LogFile]) -> Place:
     """Find the file when nothing but perhaps its header was read.
 
-    No content identifies it then, and inodes are used again. It is the same file when
-    the header's id says so or when it was kept open; or else when no unread file is
-    older and the file read before it is still there next to it.
+    Often there was nothing behind the header yet to know it by, and inodes are used
+    again. It is the same file when its content or its header's id says so, or when it was
+    kept open; or else when no unread file is older and the file read before it is still
+    there next to it.
     """
     newer = _worth_reading(unread)
     if not newer:
         return Place(None, 0, (), ())
     first = newer[0]
     if _is_unbegun(position, first):
-        proven = first.held or first.rank == 0 or _same_id(position.header, first.header)
+        proven = first.held or first.rank == 0 or position.mark.telling
+        proven = proven or _same_id(position.header, first.header)
         if proven or _neighbour(position, chain, first):
             return Place(first, position.offset, newer[1:], ())
     elif _later(position.header, first.header):

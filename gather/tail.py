@@ -152,7 +152,8 @@ class LogTail:
             if place.current is None:
                 if not place.unread:
                     return _Step(0, more=False, wait=None)
-                lost = self._position.mark if self._position and place.losses else None
+                begun = self._position is not None and self._position.begun
+                lost = self._position.mark if self._position and begun else None
                 self._enter(place.unread, chain, None, place.losses, lost)
                 return _Step(0, more=True, wait=None)
             self._adopt(place, chain)
