@@ -48,6 +48,9 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="HTCondor history or epoch history files, condor_history -long or "
                 "-json output.",
             ),
+            click.option(
+                "--schedd", is_flag=True, help="The history of this access point's schedd."
+            ),
             click.option("--store", type=_FILE, help="The store of gathered event logs."),
             click.option(
                 "--horizon",
@@ -252,6 +255,7 @@ def read_tables(
     sacct: tuple[Path, ...] = (),
     slurmrestd: tuple[Path, ...] = (),
     history: tuple[Path, ...] = (),
+    schedd: bool = False,
     store: Path | None = None,
 ) -> JobTable:
     """Read every table named and put them together in submit order."""
@@ -259,6 +263,7 @@ def read_tables(
         concatenate,
         read_condor_history,
         read_sacct,
+        read_schedd_history,
         read_slurmrestd,
         read_swf,
     )
@@ -268,12 +273,16 @@ def read_tables(
     tables += [read_slurmrestd(path) for path in slurmrestd]
     if history:
         tables.append(read_condor_history(*history))
+    if schedd:
+        tables.append(read_schedd_history())
     if store is not None:
         from condor_advice.preprocess.store_jobs import read_store_jobs
 
         tables.append(read_store_jobs(store))
     if not tables:
-        raise UsageError("no job table: give --swf, --sacct, --slurmrestd, --history or --store")
+        raise UsageError(
+            "no job table: give --swf, --sacct, --slurmrestd, --history, --schedd or --store"
+        )
     return concatenate(tables).in_submit_order()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.workloads.files import open_text
 from condor_advice.gather.workloads.table import (
     BadLine,
@@ -18,6 +20,45 @@ from condor_advice.gather.workloads.table import (
 )
 
 Ad = dict[str, object]
+PROJECTION = (
+    "ClusterId",
+    "ProcId",
+    "GlobalJobId",
+    "QDate",
+    "JobStatus",
+    "EnteredCurrentStatus",
+    "CompletionDate",
+    "JobStartDate",
+    "JobCurrentStartDate",
+    "JobLastStartDate",
+    "NumShadowStarts",
+    "ExitCode",
+    "ExitBySignal",
+    "Owner",
+    "User",
+    "AccountingGroup",
+    "AcctGroup",
+    "Cmd",
+    "JobBatchName",
+    "JobUniverse",
+    "LastRemoteHost",
+    "RemoteHost",
+    "RequestCpus",
+    "CpusProvisioned",
+    "RequestMemory",
+    "RequestDisk",
+    "MemoryUsage",
+    "ResidentSetSize",
+    "ResidentSetSize_RAW",
+    "DiskUsage",
+    "DiskUsage_RAW",
+    "RemoteUserCpu",
+    "RemoteSysCpu",
+    "AllowedExecuteDuration",
+    "AllowedJobDuration",
+    "MaxRuntime",
+    "RequestRuntime",
+)
 UNIVERSES = {
     1: "standard",
     5: "vanilla",
@@ -39,43 +80,65 @@ def read_condor_history(*paths: Path | str) -> JobTable:
     it becomes one row, made from the ad that tells most: the history's, else the last run's. The
     first run's start is kept, since that is when the owner saw the job start.
     """
-    latest: dict[tuple[str, int, int], Ad] = {}
-    first_start: dict[tuple[str, int, int], float] = {}
-    builder = TableBuilder()
+    jobs = _Jobs()
     for path in paths:
-        for number, ad in _ads(path, builder):
-            try:
-                key = (
-                    _text(ad, "GlobalJobId").partition("#")[0],
-                    _integer(ad, "ClusterId"),
-                    _integer(ad, "ProcId"),
-                )
-                _integer(ad, "QDate")
-            except KeyError as error:
-                if ad:
-                    builder.bad_lines.append(
-                        BadLine(str(path), number, f"the ad that ends here has no {error.args[0]}")
-                    )
-                continue
-            start = _start(ad)
-            if start is not None:
-                first_start[key] = min(start, first_start.get(key, start))
-            latest[key] = _fuller(latest.get(key), ad)
-    for key, ad in latest.items():
-        builder.add(f"{key[1]}.{key[2]}", _record(ad, first_start.get(key)))
-    return builder.table().in_submit_order()
+        for number, ad in _ads(path, jobs.builder):
+            jobs.add(str(path), number, ad)
+    return jobs.table()
 
 
-def records(ads: Iterable[Mapping[str, object]]) -> JobTable:
-    """Make a job table of ads that came from a schedd, one row per ad."""
-    builder = TableBuilder()
-    for ad in ads:
-        plain = dict(ad)
-        builder.add(
-            f"{_integer(plain, 'ClusterId')}.{_integer(plain, 'ProcId')}",
-            _record(plain, _start(plain)),
-        )
-    return builder.table().in_submit_order()
+def read_schedd_history(limit: int = 100_000) -> JobTable:
+    """Ask the schedd of this access point for its history and its epoch history."""
+    import htcondor2
+
+    jobs = _Jobs()
+    try:
+        schedd = htcondor2.Schedd()
+        for name, ask in (("history", schedd.history), ("epochs", schedd.jobEpochHistory)):
+            for number, ad in enumerate(ask("true", list(PROJECTION), limit), start=1):
+                jobs.add(name, number, {key: _evaluated(ad, key) for key in ad})
+    except htcondor2.HTCondorException as error:
+        raise Unreachable(
+            f"the schedd gives no history ({error}); run on an access point, or give --history FILE"
+        ) from error
+    return jobs.table()
+
+
+class _Jobs:
+    """Ads by job: the fullest one, and the earliest start."""
+
+    def __init__(self) -> None:
+        self.builder = TableBuilder()
+        self._latest: dict[tuple[str, int, int], Ad] = {}
+        self._first_start: dict[tuple[str, int, int], float] = {}
+
+    def add(self, path: str, number: int, ad: Ad) -> None:
+        try:
+            access_point = _text(ad, "GlobalJobId").partition("#")[0]
+            key = (access_point, _integer(ad, "ClusterId"), _integer(ad, "ProcId"))
+            _integer(ad, "QDate")
+        except KeyError as error:
+            self.builder.bad_lines.append(
+                BadLine(path, number, f"the ad that ends here has no {error.args[0]}")
+            )
+            return
+        start = _start(ad)
+        if start is not None:
+            self._first_start[key] = min(start, self._first_start.get(key, start))
+        self._latest[key] = _fuller(self._latest.get(key), ad)
+
+    def table(self) -> JobTable:
+        for key, ad in self._latest.items():
+            self.builder.add(f"{key[1]}.{key[2]}", _record(ad, self._first_start.get(key)))
+        return self.builder.table().in_submit_order()
+
+
+def _evaluated(ad: Any, name: str) -> object:
+    """Return an attribute of a ClassAd as a plain value, whatever its expression."""
+    try:
+        return ad.eval(name)
+    except Exception:  # an expression that only a match can evaluate
+        return None
 
 
 def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, TextIO
@@ -309,9 +309,3 @@ def _peak_memory(steps: Iterable[Mapping[str, Any]]) -> float | None:
                     yield float(entry["count"]) / 1024.0**2
 
     return max(sizes(), default=None)
-
-
-READERS: Mapping[str, Callable[[Path | str], JobTable]] = {
-    "sacct": read_sacct,
-    "slurmrestd": read_slurmrestd,
-}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from condor_advice.gather.workloads import JobState, read_condor_history
+from condor_advice.gather.workloads import JobState, read_condor_history, read_schedd_history
 from condor_advice.lab.pool import JobStatus
 
 pytestmark = pytest.mark.pool
@@ -34,3 +34,19 @@ def test_a_real_history_says_how_jobs_ended(pool: Any, tmp_path: Path) -> None:
     assert np.all(table["submit_time"][mine] <= table["start_time"][mine])
     assert np.all(table["start_time"][mine] <= table["end_time"][mine])
     assert np.all(table["requested_memory_mb"][mine] == 64.0)
+
+
+def test_the_schedd_tells_what_its_files_tell(pool: Any, tmp_path: Path) -> None:
+    cluster = pool.submit(
+        f"executable = /bin/false\ntransfer_executable = false\nlog = {tmp_path}/job.log\nqueue"
+    )
+    pool.wait_for(cluster, JobStatus.COMPLETED)
+    from_files = read_condor_history(*(pool.directory / "spool").glob("history*"))
+    with pool.active():
+        asked = read_schedd_history()
+    assert f"{cluster}.0" in asked.job.tolist()
+    for table in (from_files, asked):
+        row = table.job.tolist().index(f"{cluster}.0")
+        assert table.state[row] == JobState.FAILED
+        assert table.strings("executable")[row] == "/bin/false"
+        assert table.run_seconds[row] >= 0.0

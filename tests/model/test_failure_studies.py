@@ -116,7 +116,7 @@ def test_prequential_models_learn_only_from_what_had_ended(
         return honest(data, moment, *rest)
 
     monkeypatch.setattr(failure_online, "_train", watched)
-    found = prequential(data, Split.at_share(table, 0.6), PARAMETERS, 20, QUICK, every_days=1.0)
+    found = prequential(data, Split.at_share(table, 0.6), PARAMETERS, 20, QUICK, every_days=0.1)
     assert len(found["stretches"]) >= 2
     assert found["jobs"] == sum(one["jobs"] for one in found["stretches"])
     assert len(seen) > 2
