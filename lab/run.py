@@ -549,9 +549,7 @@ class _Lab:
         for pid, _ in self._processes("condor_dagman"):
             os.kill(pid, signal.SIGSTOP)        # or it submits a node after we have looked
         time.sleep(1)
-        ads = {(ad["ClusterId"], ad["ProcId"]): ad
-               for tool in (["condor_history", "-json"], ["condor_q", "-allusers", "-json"])
-               for ad in json.loads(self.pool.run(tool).stdout or "[]")}
+        ads = {(ad["ClusterId"], ad["ProcId"]): ad for ad in self.pool.jobs()}
         epochs = json.loads(self.pool.run(["condor_history", "-epochs", "-json"]).stdout or "[]")
         return [ads[job] for job in sorted(ads)], list(reversed(epochs))
 
