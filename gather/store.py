@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,6 @@ MIGRATIONS = [
         tail BLOB NOT NULL,
         state TEXT NOT NULL,
         sequence INTEGER,
-        closed INTEGER NOT NULL,
         read_at REAL NOT NULL
     );
     CREATE TABLE pieces (
@@ -117,7 +116,6 @@ class Cursor:
     tail: bytes  # digest of the bytes just before the offset
     state: str  # the reader's own, as JSON
     sequence: int | None  # in the header of a global event log
-    closed: bool
     read_at: float
 
 
@@ -223,8 +221,12 @@ class Store:
             # cursor goes back with its events: they are read again.
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA journal_size_limit = 67108864")
-        db.execute("PRAGMA cache_size = -32768")
-        self._migrate(db)
+        try:
+            db.execute("PRAGMA cache_size = -32768")
+            self._migrate(db)
+        except BaseException:
+            db.close()
+            raise
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
@@ -295,12 +297,12 @@ class Store:
     def _save_cursor(self, cursor: Cursor) -> int:
         row = self._db.execute(
             "INSERT INTO logs (path, access_point, device, inode, head, head_length, offset,"
-            " tail, state, sequence, closed, read_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " tail, state, sequence, read_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (path) DO UPDATE SET access_point = excluded.access_point,"
             " device = excluded.device, inode = excluded.inode, head = excluded.head,"
             " head_length = excluded.head_length, offset = excluded.offset,"
             " tail = excluded.tail, state = excluded.state, sequence = excluded.sequence,"
-            " closed = excluded.closed, read_at = excluded.read_at RETURNING id",
+            " read_at = excluded.read_at RETURNING id",
             _values(cursor),
         ).fetchall()
         return int(row[0][0])
@@ -499,7 +501,7 @@ def job_keys(columns: EventColumns) -> npt.NDArray[np.int64]:
 
 _CURSOR = (
     "path, access_point, device, inode, head, head_length, offset, tail, state, sequence, "
-    "closed, read_at"
+    "read_at"
 )
 _COLUMN_TYPES = (
     ("type", "<i2"),
@@ -514,8 +516,7 @@ _COLUMN_TYPES = (
 
 
 def _cursor(row: Sequence[Any]) -> Cursor:
-    cursor = Cursor(*row)
-    return replace(cursor, closed=bool(cursor.closed))
+    return Cursor(*row)
 
 
 def _values(record: Cursor | Gap) -> tuple[Any, ...]:

@@ -530,7 +530,6 @@ def cursor_of(
         tail=bytes.fromhex(position.tail),
         state=json.dumps(state),
         sequence=header.sequence if header else None,
-        closed=False,
         read_at=time.time(),
     )
 

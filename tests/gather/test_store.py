@@ -23,7 +23,7 @@ from condor_advice.gather.store import (
     default_store_path,
 )
 
-CURSOR = Cursor("/log", "ap1", 1, 2, b"head", 4, 0, b"tail", "{}", None, False, 1.0)
+CURSOR = Cursor("/log", "ap1", 1, 2, b"head", 4, 0, b"tail", "{}", None, 1.0)
 
 
 def blocks(log: bytes, size: int) -> list[EventColumns]:
