@@ -1,0 +1,69 @@
+"""Fact tables count exactly what a plain loop over the facts counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from condor_advice.preprocess.context import FORGET_SECONDS, HOLD_FACTS, WINDOWS, FactTable
+
+HOLD, GOOD = HOLD_FACTS.index("hold"), HOLD_FACTS.index("good")
+
+
+def random_facts(seed: int, count: int = 400) -> np.ndarray:
+    """Columns: key, sequence, second, fact."""
+    rng = np.random.default_rng(seed)
+    seconds = np.cumsum(rng.choice((0, 1, 40, 3000, 40_000), count))
+    seconds[count // 2 :] += FORGET_SECONDS - 5000
+    return np.stack((rng.integers(0, 6, count), np.arange(count), seconds,
+                     rng.integers(0, len(HOLD_FACTS), count)), axis=1)
+
+
+def plain_count(facts: np.ndarray, key: int, sequence: int, second: int,
+                window: int | None) -> list[int]:
+    mine = facts[(facts[:, 0] == key) & (facts[:, 1] <= sequence)]
+    # Everything before a silence that is too long is forgotten.
+    times = np.append(mine[:, 2], second)
+    gaps = np.flatnonzero(np.diff(times) > FORGET_SECONDS)
+    mine = mine[gaps[-1] + 1 :] if len(gaps) else mine
+    if window is not None:
+        mine = mine[mine[:, 2] > second - window]
+    return [int((mine[:, 3] == fact).sum()) for fact in range(len(HOLD_FACTS))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("step", [7, 400])
+def test_counts_agree_with_a_plain_loop(seed: int, step: int) -> None:
+    facts = random_facts(seed)
+    table = FactTable(HOLD_FACTS, tuple(WINDOWS))
+    for start in range(0, len(facts), step):
+        part = facts[start : start + step]
+        table.add(part[:, 0], part[:, 1], part[:, 2], part[:, 3])
+        # A question about every fact of the part, at the moment of that fact.
+        answer = table.ask(part[:, 0], part[:, 1], part[:, 2])
+        for row, (key, sequence, second, _) in enumerate(part.tolist()):
+            assert answer.total[row].tolist() == plain_count(facts, key, sequence, second, None)
+            for name, window in WINDOWS.items():
+                assert answer.recent[name][row].tolist() == plain_count(
+                    facts, key, sequence, second, window), (row, name)
+        table.forget(int(part[-1, 2]))
+
+
+def test_a_key_that_is_not_known_has_nothing() -> None:
+    table = FactTable(HOLD_FACTS, ("1h",))
+    table.add(np.array([3]), np.array([0]), np.array([100]), np.array([HOLD]))
+    answer = table.ask(np.array([-1, 4, 3]), np.array([5, 5, 5]), np.array([200, 200, 200]))
+    assert answer.total[:, HOLD].tolist() == [0, 0, 1]
+    assert answer.last[:, HOLD].tolist() == [-1, -1, 100]
+    assert answer.last[:, GOOD].tolist() == [-1, -1, -1]
+
+
+def test_old_rows_go() -> None:
+    table = FactTable(HOLD_FACTS, ("10m",))
+    count = 1000
+    table.add(np.zeros(count, np.int64), np.arange(count), np.arange(count) * 60,
+              np.full(count, HOLD))
+    table.forget(count * 60)
+    assert len(table) < 15
+    answer = table.ask(np.array([0]), np.array([count]), np.array([count * 60]))
+    assert answer.total[0, HOLD] == count
