@@ -167,7 +167,7 @@ def uncertain_dense_batch(
         return random_batch(pool, _asked, rest, booster, count, rng)
     candidates = rng.choice(rest, min(len(rest), 6000), replace=False)
     features = pool.features[candidates]
-    probability = booster.predict(xgboost.DMatrix(features))
+    probability = booster.predict(xgboost.DMatrix(features, nthread=1))
     uncertainty = 1.0 - 2.0 * np.abs(probability - 0.5)
     usual = np.nan_to_num(np.nanmedian(pool.features, axis=0))
     filled = np.where(np.isfinite(features), features, usual)
@@ -187,7 +187,7 @@ def _judge(
 
     booster = fit(features, label, parameters, ROUNDS, replace(settings))
     choose, judge = (
-        booster.predict(xgboost.DMatrix(part.features)).astype(np.float64)
+        booster.predict(xgboost.DMatrix(part.features, nthread=settings.threads)).astype(np.float64)
         for part in (arena.choose, arena.judge)
     )
     figures = scores(arena.judge.label, judge, threshold_for_f1(arena.choose.label, choose))

@@ -111,6 +111,7 @@ def fit_profiles(
 ) -> Profiles:
     """Fit mixtures of 1 to `max_components` normals to these rows; keep the lowest BIC."""
     from sklearn.mixture import GaussianMixture
+    from threadpoolctl import threadpool_limits
 
     chosen = np.flatnonzero(rows)
     if len(chosen) > FIT_ROWS:
@@ -129,14 +130,16 @@ def fit_profiles(
     centre, scale = values.mean(axis=0), values.std(axis=0)
     points = (values - centre) / scale
     best, bic = None, {}
-    for components in range(1, max_components + 1):
-        # Requests sit on round numbers; the ridge keeps components from collapsing on them.
-        mixture = GaussianMixture(
-            components, reg_covar=1e-2, random_state=seed, n_init=1, max_iter=60
-        ).fit(points)
-        bic[components] = float(mixture.bic(points))
-        if bic[components] == min(bic.values()):
-            best = mixture
+    # The points are few: threads would only wait for one another, long on a busy machine.
+    with threadpool_limits(1):
+        for components in range(1, max_components + 1):
+            # Requests sit on round numbers; the ridge keeps components from collapsing on them.
+            mixture = GaussianMixture(
+                components, reg_covar=1e-2, random_state=seed, n_init=1, max_iter=60
+            ).fit(points)
+            bic[components] = float(mixture.bic(points))
+            if bic[components] == min(bic.values()):
+                best = mixture
     assert best is not None
     return Profiles(
         tuple(fields), usual, centre, scale, best.weights_, best.means_, best.precisions_, bic
