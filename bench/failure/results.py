@@ -1,6 +1,6 @@
 """Measure the failure models on public workload logs and write docs/results-failures.md.
 
-    python bench/failure_results.py --data DIR --work DIR [--trials 20] [--seed 0]
+    python bench/failure/results.py --data DIR --work DIR [--trials 20] [--seed 0]
 
 DIR of --data holds the logs named below (.swf, .swf.gz or .swf.xz). Every log's figures are kept
 as JSON in --work, so that an interrupted run goes on where it stopped; delete a file there to
@@ -28,7 +28,7 @@ from condor_advice.model.failure_report import score_table
 from condor_advice.model.failure_train import TrainSettings
 from condor_advice.preprocess.jobs import Horizon, Labels
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SPLIT = 0.6
 
 
@@ -135,7 +135,7 @@ def page(results: Mapping[str, Mapping[str, Any]], settings: TrainSettings) -> s
         "# Results: failure models",
         "",
         f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())} by "
-        "`python bench/failure_results.py`, "
+        "`python bench/failure/results.py`, "
         f"version {_commit()}, {platform.machine()}, Python {platform.python_version()}.",
         "",
         "Time split 60/40: models, thresholds and parameters come from jobs that had *ended* "
