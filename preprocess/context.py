@@ -70,12 +70,19 @@ class FactTable:
         key, sequence, second, fact = key[order], sequence[order], second[order], fact[order]
         count, last, last_sequence = self._running(key, sequence, second, fact)
         merged = np.argsort(np.concatenate((self.key, key)), kind="stable")
-        for name, new in (("key", key), ("sequence", sequence), ("second", second),
-                          ("count", count), ("last", last), ("last_sequence", last_sequence)):
+        for name, new in (
+            ("key", key),
+            ("sequence", sequence),
+            ("second", second),
+            ("count", count),
+            ("last", last),
+            ("last_sequence", last_sequence),
+        ):
             setattr(self, name, np.concatenate((getattr(self, name), new))[merged])
 
-    def _running(self, key: Ints, sequence: Ints, second: Ints,
-                 fact: Ints) -> tuple[Ints, Ints, Ints]:
+    def _running(
+        self, key: Ints, sequence: Ints, second: Ints, fact: Ints
+    ) -> tuple[Ints, Ints, Ints]:
         """Return counts and last times up to each new fact, going on from the key's last row."""
         width = len(self.facts)
         rows = len(key)
@@ -208,26 +215,29 @@ class Context:
 
     def __init__(self) -> None:
         self.levels = {
-            name: Level(FactTable(HOLD_FACTS, ("10m", "1h", "1d")),
-                        FactTable(TRAFFIC_FACTS, ("1h",)) if traffic else None)
+            name: Level(
+                FactTable(HOLD_FACTS, ("10m", "1h", "1d")),
+                FactTable(TRAFFIC_FACTS, ("1h",)) if traffic else None,
+            )
             for name, traffic in LEVELS.items()
         }
 
-    def add_holds(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints,
-                  fact: Ints) -> None:
+    def add_holds(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints, fact: Ints) -> None:
         """Add facts about holds; `keys` has the key of each fact in every level."""
         for name, level in self.levels.items():
             level.holds.add(level.numbers(keys[name]), sequence, second, fact)
 
-    def add_traffic(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints,
-                    fact: Ints) -> None:
+    def add_traffic(
+        self, keys: Mapping[str, Ints], sequence: Ints, second: Ints, fact: Ints
+    ) -> None:
         """Add facts about what jobs do anyway."""
         for name, level in self.levels.items():
             if level.traffic is not None:
                 level.traffic.add(level.numbers(keys[name]), sequence, second, fact)
 
-    def ask(self, keys: Mapping[str, Ints], sequence: Ints,
-            second: Ints) -> dict[str, tuple[Answer, Answer | None]]:
+    def ask(
+        self, keys: Mapping[str, Ints], sequence: Ints, second: Ints
+    ) -> dict[str, tuple[Answer, Answer | None]]:
         """Answer for all levels, as of these events, themselves included."""
         answers = {}
         for name, level in self.levels.items():

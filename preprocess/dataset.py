@@ -46,8 +46,9 @@ class Exported:
     files: dict[str, int]  # name -> bytes
 
 
-def export(timeline: Timeline, directory: Path, spec: TensorSpec | None = None, *,
-           events: bool = True) -> Exported:
+def export(
+    timeline: Timeline, directory: Path, spec: TensorSpec | None = None, *, events: bool = True
+) -> Exported:
     """Write everything a timeline tells into a directory; files there are replaced at the end."""
     pyarrow = _pyarrow()
     try:
@@ -60,8 +61,10 @@ def export(timeline: Timeline, directory: Path, spec: TensorSpec | None = None, 
             stream.counts.update(timeline.counts())
             return writers.finish(stream)
     except OSError as error:
-        raise AdviceError(f"{directory}: the export cannot be written ({error.strerror}); "
-                          "name another directory, or make room") from error
+        raise AdviceError(
+            f"{directory}: the export cannot be written ({error.strerror}); "
+            "name another directory, or make room"
+        ) from error
 
 
 def _pyarrow() -> Any:
@@ -69,8 +72,9 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise AdviceError("the export needs pyarrow, which is not installed; "
-                          "pip install 'condor-advice[train]'") from error
+        raise AdviceError(
+            "the export needs pyarrow, which is not installed; pip install 'condor-advice[train]'"
+        ) from error
     return pyarrow
 
 
@@ -108,7 +112,8 @@ class _Writers:
     def _write(self, name: str, table: Any) -> None:
         if name not in self.parquet:
             self.parquet[name] = self.arrow.parquet.ParquetWriter(
-                self._part(name), table.schema, compression="zstd")
+                self._part(name), table.schema, compression="zstd"
+            )
         self.parquet[name].write_table(table, row_group_size=max(len(table), 1))
 
     def events(self, steps: Steps) -> None:
@@ -149,24 +154,26 @@ class _Writers:
         parts = parts.reshape(-1, 3)
         arrow = self.arrow
         coded = episodes["code"] >= 0
-        return arrow.table({
-            "episode": episodes["episode"],
-            "access_point": _named(arrow, list(self.names.access_points), parts[:, 0]),
-            "cluster": parts[:, 1],
-            "proc": parts[:, 2],
-            "number": episodes["number"],
-            "hold_time": _times(arrow, episodes["time"]),
-            "code": arrow.array(episodes["code"], mask=~coded),
-            "subcode": arrow.array(episodes["subcode"], mask=~coded),
-            "family": _named(arrow, list(FAMILIES), episodes["family"]),
-            "template": _templates(arrow, self.names, episodes["template"]),
-            "point": _named(arrow, list(self.names.points), episodes["point"]),
-            "owner": _named(arrow, list(self.names.owners), episodes["owner"]),
-            "dag": episodes["dag"],
-            "batch": episodes["batch"],
-            "steps_begin": begin[:-1],
-            "steps_end": begin[1:],
-        })
+        return arrow.table(
+            {
+                "episode": episodes["episode"],
+                "access_point": _named(arrow, list(self.names.access_points), parts[:, 0]),
+                "cluster": parts[:, 1],
+                "proc": parts[:, 2],
+                "number": episodes["number"],
+                "hold_time": _times(arrow, episodes["time"]),
+                "code": arrow.array(episodes["code"], mask=~coded),
+                "subcode": arrow.array(episodes["subcode"], mask=~coded),
+                "family": _named(arrow, list(FAMILIES), episodes["family"]),
+                "template": _templates(arrow, self.names, episodes["template"]),
+                "point": _named(arrow, list(self.names.points), episodes["point"]),
+                "owner": _named(arrow, list(self.names.owners), episodes["owner"]),
+                "dag": episodes["dag"],
+                "batch": episodes["batch"],
+                "steps_begin": begin[:-1],
+                "steps_end": begin[1:],
+            }
+        )
 
     def finish(self, stream: EpisodeStream) -> Exported:
         """Join the outcomes, which come later than the holds, and put all files in place."""
@@ -201,8 +208,14 @@ class _Writers:
             if self._part(name).exists():
                 os.replace(self._part(name), self.directory / name)
                 sizes[name] = (self.directory / name).stat().st_size
-        return Exported(self.event_rows, stream.episodes, int((labels != NO_LABEL).sum()), told,
-                        {key: int(value) for key, value in stream.counts.items()}, sizes)
+        return Exported(
+            self.event_rows,
+            stream.episodes,
+            int((labels != NO_LABEL).sum()),
+            told,
+            {key: int(value) for key, value in stream.counts.items()},
+            sizes,
+        )
 
     def _empty(self) -> None:
         """Write tables without rows, so that a store without holds exports, too."""
@@ -239,9 +252,18 @@ def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
         "point": _named(arrow, points, steps["point"]),
         "owner": _named(arrow, owners, steps["owner"]),
     }
-    for name, unit in (("memory", "mb"), ("image", "kb"), ("cpu", "seconds"), ("sent", "bytes"),
-                       ("received", "bytes"), ("request_memory", "mb"), ("request_disk", "kb"),
-                       ("request_cpus", "count"), ("disk", "kb"), ("exit", "status")):
+    for name, unit in (
+        ("memory", "mb"),
+        ("image", "kb"),
+        ("cpu", "seconds"),
+        ("sent", "bytes"),
+        ("received", "bytes"),
+        ("request_memory", "mb"),
+        ("request_disk", "kb"),
+        ("request_cpus", "count"),
+        ("disk", "kb"),
+        ("exit", "status"),
+    ):
         values = np.ascontiguousarray(steps[name])
         columns[f"{name}_{unit}"] = arrow.array(values, mask=np.isnan(values))
     return arrow.table(columns)
@@ -270,8 +292,10 @@ def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]
     """Return what a reader of the files must know; it is kept beside them."""
     return {
         "version": SCHEMA_VERSION,
-        "features": [{"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source}
-                     for f in FEATURES],
+        "features": [
+            {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source}
+            for f in FEATURES
+        ],
         "steps": [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in STEP_COLUMNS],
         "spec": asdict(stream.spec),
         "families": list(FAMILIES),
@@ -300,14 +324,29 @@ class Dataset:
             self._features = arrow.parquet.ParquetFile(directory / "features.parquet")
             episodes = arrow.parquet.read_table(
                 directory / "episodes.parquet",
-                columns=["access_point", "cluster", "dag", "batch", "owner", "hold_time",
-                         "decided_time", "label", "family", "steps_begin", "steps_end"])
+                columns=[
+                    "access_point",
+                    "cluster",
+                    "dag",
+                    "batch",
+                    "owner",
+                    "hold_time",
+                    "decided_time",
+                    "label",
+                    "family",
+                    "steps_begin",
+                    "steps_end",
+                ],
+            )
         except (OSError, ValueError, arrow.ArrowException) as error:
-            raise AdviceError(f"{directory}: no export of condor-advice ({error}); write one with "
-                              "`condor-advice export DIR`") from error
+            raise AdviceError(
+                f"{directory}: no export of condor-advice ({error}); write one with "
+                "`condor-advice export DIR`"
+            ) from error
         if self.schema["version"] != SCHEMA_VERSION:
-            raise AdviceError(f"{directory}: written by another version of condor-advice; "
-                              "export again")
+            raise AdviceError(
+                f"{directory}: written by another version of condor-advice; export again"
+            )
         self.directory = directory
         self.feature_names = tuple(feature["name"] for feature in self.schema["features"])
         self.spec = TensorSpec(**self.schema["spec"])
@@ -326,8 +365,10 @@ class Dataset:
         steps = directory / "steps.f32"
         count = steps.stat().st_size // (4 * width)
         self.steps: npt.NDArray[np.float32] = (
-            np.memmap(steps, np.float32, "r", shape=(count, width)) if count
-            else np.zeros((0, width), np.float32))
+            np.memmap(steps, np.float32, "r", shape=(count, width))
+            if count
+            else np.zeros((0, width), np.float32)
+        )
 
     def __len__(self) -> int:
         return len(self.time)
@@ -373,8 +414,9 @@ class Dataset:
             features = self.features(chosen)
             for start in range(0, len(chosen), size):
                 part = chosen[start : start + size]
-                yield Batch(part, features[start : start + size], self.tensor(part),
-                            self.label[part])
+                yield Batch(
+                    part, features[start : start + size], self.tensor(part), self.label[part]
+                )
 
 
 def _microseconds(column: Any) -> Ints:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.features import FEATURES, QUICK_SECONDS, SHRINKAGE
 from condor_advice.preprocess.labels import LABELS
-from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.templates import FAMILIES, TEMPLATE_BUCKETS
 from condor_advice.preprocess.tensors import STEP_COLUMNS
 

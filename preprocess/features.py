@@ -37,8 +37,13 @@ _DAY = 86400
 class Held:
     """The holds of a batch, with what was known at each."""
 
-    def __init__(self, steps: Steps, at: Ints, first: Ints,
-                 context: Mapping[str, tuple[Answer, Answer | None]]) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        at: Ints,
+        first: Ints,
+        context: Mapping[str, tuple[Answer, Answer | None]],
+    ) -> None:
         self.steps = steps  # of the jobs that were held, each life's together and in order
         self.at = at  # the holds' rows
         self.first = first  # where the life of each held job begins
@@ -99,7 +104,8 @@ class Held:
         """Add up whole numbers that belong to rows before each hold; exact in any order."""
         sums = np.append(0, np.cumsum(whole_numbers))
         low, high = np.searchsorted(rows, self.first), np.searchsorted(rows, self.at)
-        return (sums[high] - sums[low]).astype(np.float64)
+        found: Floats = (sums[high] - sums[low]).astype(np.float64)
+        return found
 
     @cached_property
     def starts(self) -> Ints:
@@ -123,7 +129,8 @@ class Held:
         following = np.append(ends, len(self.steps) - 1)[np.searchsorted(ends, self.starts)]
         if len(self.starts):
             following = np.minimum(following, np.append(self.starts[1:], len(self.steps) - 1))
-        return np.maximum(self.time[following] - self.time[self.starts], 0)
+        found: Ints = np.maximum(self.time[following] - self.time[self.starts], 0)
+        return found
 
     @cached_property
     def evictions(self) -> Ints:
@@ -133,7 +140,8 @@ class Held:
         behind = np.minimum(rows + 1, len(self.steps) - 1)
         near = self.time[behind] - self.time[rows] <= OWN_FAULT_SECONDS * 1_000_000
         part_of_hold = (self.kind[behind] == Kind.JOB_HELD) & near
-        return rows[((code < 0) | (code >= 1000)) & ~part_of_hold]
+        found: Ints = rows[((code < 0) | (code >= 1000)) & ~part_of_hold]
+        return found
 
     @cached_property
     def previous(self) -> Ints:
@@ -154,7 +162,8 @@ class Held:
         soon = self.time[self.holds] - self.time[row] <= QUICK_SECONDS * 1_000_000
         started = np.searchsorted(self.starts, self.holds) > np.searchsorted(self.starts, row)
         same = self.life_of(row) == self.life_of(self.holds)
-        return self.holds[(release >= 0) & same & soon & ~started]
+        found: Ints = self.holds[(release >= 0) & same & soon & ~started]
+        return found
 
     def same_as_previous(self, name: str) -> Floats:
         """Tell whether a field is as it was at the previous hold; NaN without one."""
@@ -230,8 +239,14 @@ class Held:
         return np.maximum(self.facts(level, fact) - own, 0.0)
 
 
-_RUN_ENDS = (Kind.JOB_EVICTED, Kind.JOB_TERMINATED, Kind.SHADOW_EXCEPTION, Kind.JOB_HELD,
-             Kind.JOB_RECONNECT_FAILED, Kind.JOB_ABORTED)
+_RUN_ENDS = (
+    Kind.JOB_EVICTED,
+    Kind.JOB_TERMINATED,
+    Kind.SHADOW_EXCEPTION,
+    Kind.JOB_HELD,
+    Kind.JOB_RECONNECT_FAILED,
+    Kind.JOB_ABORTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +285,8 @@ def _changed(held: Held, name: str) -> Floats:
 
 
 def _by(held: Held, who: int) -> Ints:
-    return held.releases[held.steps["part"][held.releases] == who]
+    found: Ints = held.releases[held.steps["part"][held.releases] == who]
+    return found
 
 
 def _transfer(held: Held, part: int) -> Ints:
@@ -306,139 +322,413 @@ def _held_before(held: Held) -> Floats:
 
 _JOB_FEATURES = (
     Feature("hold_code", "", "HoldReasonCode", "012", lambda h: _missing(h.hold["code"])),
-    Feature("hold_subcode", "", "HoldReasonSubCode", "012",
-            lambda h: np.where(h.hold["code"] >= 0, h.hold["subcode"], np.nan)),
-    Feature("hold_family", "index", "Family of the reason, as its place in FAMILIES", "012",
-            lambda h: h.hold["family"]),
-    Feature("hold_template", "index", "Embedding index of the reason's template", "012",
-            lambda h: 1 + h.hold["template"] % (TEMPLATE_BUCKETS - 1)),
+    Feature(
+        "hold_subcode",
+        "",
+        "HoldReasonSubCode",
+        "012",
+        lambda h: np.where(h.hold["code"] >= 0, h.hold["subcode"], np.nan),
+    ),
+    Feature(
+        "hold_family",
+        "index",
+        "Family of the reason, as its place in FAMILIES",
+        "012",
+        lambda h: h.hold["family"],
+    ),
+    Feature(
+        "hold_template",
+        "index",
+        "Embedding index of the reason's template",
+        "012",
+        lambda h: 1 + h.hold["template"] % (TEMPLATE_BUCKETS - 1),
+    ),
     Feature("hold_errno", "", "errno in the reason's text", "012", lambda h: h.hold["errno"]),
-    Feature("hold_http_status", "", "HTTP status in the reason's text", "012",
-            lambda h: h.hold["http"]),
-    Feature("hold_used_mb", "MB", "What was used, as the reason says", "012",
-            lambda h: h.hold["used"]),
-    Feature("hold_limit_mb", "MB", "What was allowed, as the reason says", "012",
-            lambda h: h.hold["limit"]),
-    Feature("hold_used_over_limit", "ratio", "Used over allowed, as the reason says", "012",
-            lambda h: _ratio(h.hold["used"].astype(float), h.hold["limit"].astype(float))),
-    Feature("hold_by_user", "0/1", "A person held it", "012",
-            lambda h: h.hold["part"] == BY_USER),
-    Feature("hold_by_policy", "0/1", "A policy expression held it", "012",
-            lambda h: h.hold["part"] == BY_POLICY),
-    Feature("hold_hour_sin", "", "Hour of the day in UTC, as a sine", "012",
-            lambda h: np.sin(_hour(h) * np.pi / 12)),
-    Feature("hold_hour_cos", "", "Hour of the day in UTC, as a cosine", "012",
-            lambda h: np.cos(_hour(h) * np.pi / 12)),
-    Feature("hold_weekday", "day", "Day of the week in UTC, 0 for Monday", "012",
-            lambda h: (h.hold["time"] // (_DAY * 1_000_000) + 3) % 7),
-    Feature("hold_number", "count", "Which hold of the job this is, from 1", "012",
-            lambda h: h.count(h.holds) + 1),
-    Feature("hold_while_held", "0/1", "The job was on hold already: its reason was edited",
-            "012, 013", lambda h: (h.previous >= 0) & (h.released < 0)),
-    Feature("hold_point_known", "0/1", "An execution point is known to be involved",
-            "001, 012, 021", lambda h: h.hold["point"] >= 0),
-    Feature("job_submit_seen", "0/1", "The job's submission is in the log", "000",
-            lambda h: h.count(h.of(Kind.SUBMIT)) > 0),
-    Feature("job_age", "s", "Since it was submitted", "000",
-            lambda h: h.since(h.earliest(h.of(Kind.SUBMIT)))),
-    Feature("job_events", "count", "Steps of the job before the hold", "all",
-            lambda h: h.at - h.first),
-    Feature("job_since_event", "s", "Since its last event before the hold", "all",
-            lambda h: h.since(np.where(h.at > h.first, h.at - 1, -1))),
+    Feature(
+        "hold_http_status", "", "HTTP status in the reason's text", "012", lambda h: h.hold["http"]
+    ),
+    Feature(
+        "hold_used_mb", "MB", "What was used, as the reason says", "012", lambda h: h.hold["used"]
+    ),
+    Feature(
+        "hold_limit_mb",
+        "MB",
+        "What was allowed, as the reason says",
+        "012",
+        lambda h: h.hold["limit"],
+    ),
+    Feature(
+        "hold_used_over_limit",
+        "ratio",
+        "Used over allowed, as the reason says",
+        "012",
+        lambda h: _ratio(h.hold["used"].astype(float), h.hold["limit"].astype(float)),
+    ),
+    Feature("hold_by_user", "0/1", "A person held it", "012", lambda h: h.hold["part"] == BY_USER),
+    Feature(
+        "hold_by_policy",
+        "0/1",
+        "A policy expression held it",
+        "012",
+        lambda h: h.hold["part"] == BY_POLICY,
+    ),
+    Feature(
+        "hold_hour_sin",
+        "",
+        "Hour of the day in UTC, as a sine",
+        "012",
+        lambda h: np.sin(_hour(h) * np.pi / 12),
+    ),
+    Feature(
+        "hold_hour_cos",
+        "",
+        "Hour of the day in UTC, as a cosine",
+        "012",
+        lambda h: np.cos(_hour(h) * np.pi / 12),
+    ),
+    Feature(
+        "hold_weekday",
+        "day",
+        "Day of the week in UTC, 0 for Monday",
+        "012",
+        lambda h: (h.hold["time"] // (_DAY * 1_000_000) + 3) % 7,
+    ),
+    Feature(
+        "hold_number",
+        "count",
+        "Which hold of the job this is, from 1",
+        "012",
+        lambda h: h.count(h.holds) + 1,
+    ),
+    Feature(
+        "hold_while_held",
+        "0/1",
+        "The job was on hold already: its reason was edited",
+        "012, 013",
+        lambda h: (h.previous >= 0) & (h.released < 0),
+    ),
+    Feature(
+        "hold_point_known",
+        "0/1",
+        "An execution point is known to be involved",
+        "001, 012, 021",
+        lambda h: h.hold["point"] >= 0,
+    ),
+    Feature(
+        "job_submit_seen",
+        "0/1",
+        "The job's submission is in the log",
+        "000",
+        lambda h: h.count(h.of(Kind.SUBMIT)) > 0,
+    ),
+    Feature(
+        "job_age",
+        "s",
+        "Since it was submitted",
+        "000",
+        lambda h: h.since(h.earliest(h.of(Kind.SUBMIT))),
+    ),
+    Feature(
+        "job_events", "count", "Steps of the job before the hold", "all", lambda h: h.at - h.first
+    ),
+    Feature(
+        "job_since_event",
+        "s",
+        "Since its last event before the hold",
+        "all",
+        lambda h: h.since(np.where(h.at > h.first, h.at - 1, -1)),
+    ),
     Feature("job_starts", "count", "Executions so far", "001", lambda h: h.count(h.starts)),
-    Feature("job_since_start", "s", "Since its last execution began", "001",
-            lambda h: h.since(h.last(h.starts))),
-    Feature("job_wait_for_start", "s", "From submission to first execution", "000, 001",
-            lambda h: np.maximum(h.since(h.earliest(h.of(Kind.SUBMIT)))
-                                 - h.since(h.earliest(h.starts)), 0)),
-    Feature("job_run_total", "s", "Run time of all executions", "001, 004, 005, 007, 012, 024",
-            lambda h: h.total(h.starts, h.run_microseconds) / 1e6),
-    Feature("job_run_last", "s", "Run time of the last execution",
-            "001, 004, 005, 007, 012, 024", _last_run),
-    Feature("job_run_longest", "s", "Run time of the longest execution",
-            "001, 004, 005, 007, 012, 024", _longest_run),
-    Feature("job_points", "count", "Execution points on which it has started", "001",
-            lambda h: h.distinct_points()),
-    Feature("job_evictions", "count", "Evictions that were not the start of a hold", "004, 012",
-            lambda h: h.count(h.evictions)),
-    Feature("job_disconnects", "count", "Lost connections", "022",
-            lambda h: h.count(h.of(Kind.JOB_DISCONNECTED))),
-    Feature("job_reconnects_failed", "count", "Failed reconnections", "024",
-            lambda h: h.count(h.of(Kind.JOB_RECONNECT_FAILED))),
-    Feature("job_shadow_exceptions", "count", "Shadow exceptions", "007",
-            lambda h: h.count(h.of(Kind.SHADOW_EXCEPTION))),
-    Feature("job_remote_errors", "count", "Errors from the execution point, this fault's too",
-            "021", lambda h: h.count(h.of(Kind.REMOTE_ERROR))),
-    Feature("job_suspensions", "count", "Suspensions", "010",
-            lambda h: h.count(h.of(Kind.JOB_SUSPENDED))),
-    Feature("job_inputs_finished", "count", "Finished transfers of its input", "040",
-            lambda h: h.count(_transfer(h, 3))),
-    Feature("job_input_seconds", "s", "Length of its last finished transfer of input", "040",
-            _input_seconds),
-    Feature("job_outputs_begun", "count", "Transfers of its output that began", "040",
-            lambda h: h.count(_transfer(h, 5))),
-    Feature("job_memory_peak", "MB", "Most memory used, as far as reported", "004, 006",
-            lambda h: np.fmax(h.highest("memory"), h.highest("peak"))),
-    Feature("job_memory_last", "MB", "Memory used, as last reported", "004, 006",
-            lambda h: h.latest("memory")),
-    Feature("job_memory_request", "MB", "Memory requested, as last known", "004, 028",
-            lambda h: h.latest("request_memory")),
-    Feature("job_memory_over_request", "ratio", "Peak over request", "004, 006, 028",
-            lambda h: _ratio(np.fmax(h.highest("memory"), h.highest("peak")),
-                             h.latest("request_memory"))),
-    Feature("job_memory_request_change", "ratio",
-            "Memory request over the one at the previous hold: the owner edited it", "004, 028",
-            lambda h: _changed(h, "request_memory")),
-    Feature("job_disk_used", "KB", "Disk used, as last reported", "004",
-            lambda h: h.latest("disk")),
-    Feature("job_disk_request", "KB", "Disk requested, as last known", "004, 028",
-            lambda h: h.latest("request_disk")),
-    Feature("job_disk_request_change", "ratio",
-            "Disk request over the one at the previous hold", "004, 028",
-            lambda h: _changed(h, "request_disk")),
-    Feature("job_cpus_request", "count", "Cores requested", "004, 028",
-            lambda h: h.latest("request_cpus")),
-    Feature("job_image", "KB", "Image size, as last reported", "006",
-            lambda h: h.latest("image")),
-    Feature("job_cpu_last", "s", "CPU time of the last run that ended", "004",
-            lambda h: h.latest("cpu")),
-    Feature("job_sent_last", "B", "Bytes the last run that ended had sent", "004",
-            lambda h: h.latest("sent")),
-    Feature("job_received_last", "B", "Bytes the last run that ended had received", "004",
-            lambda h: h.latest("received")),
-    Feature("job_is_dag_node", "0/1", "It is known as a node of a DAG", "000, 028",
-            lambda h: h.count(np.flatnonzero(h.steps["dag"] != 0)) > 0),
-    Feature("past_holds_same_family", "count", "Earlier holds of the same family", "012",
-            lambda h: h.matching("family")),
-    Feature("past_holds_same_template", "count", "Earlier holds with the same template", "012",
-            lambda h: h.matching("template")),
-    Feature("past_holds_same_point", "count", "Earlier holds on the same execution point",
-            "001, 012, 021",
-            lambda h: np.where(h.hold["point"] >= 0, h.matching("point"), np.nan)),
-    Feature("past_quick_holds", "count",
-            "Times it was held again within 10 minutes of a release without a start",
-            "001, 012, 013", lambda h: h.count(h.quick)),
-    Feature("past_same_family", "0/1", "The previous hold was of the same family", "012",
-            lambda h: h.same_as_previous("family")),
-    Feature("past_same_template", "0/1", "The previous hold had the same template", "012",
-            lambda h: h.same_as_previous("template")),
-    Feature("past_same_point", "0/1", "The previous hold was on the same execution point",
-            "001, 012, 021", lambda h: h.same_as_previous("point")),
-    Feature("past_since_hold", "s", "Since the previous hold", "012",
-            lambda h: h.since(h.previous)),
-    Feature("past_since_release", "s", "Since the release after the previous hold", "013",
-            lambda h: h.since(h.released)),
-    Feature("past_held", "s", "How long the previous hold lasted until its release", "012, 013",
-            _held_before),
-    Feature("past_starts_since_release", "count", "Executions since that release", "001, 013",
-            lambda h: np.where(h.released >= 0, h.count(h.starts) - np.where(
-                h.released >= 0, np.searchsorted(h.starts, h.released)
-                - np.searchsorted(h.starts, h.first), 0), np.nan)),
+    Feature(
+        "job_since_start",
+        "s",
+        "Since its last execution began",
+        "001",
+        lambda h: h.since(h.last(h.starts)),
+    ),
+    Feature(
+        "job_wait_for_start",
+        "s",
+        "From submission to first execution",
+        "000, 001",
+        lambda h: np.maximum(
+            h.since(h.earliest(h.of(Kind.SUBMIT))) - h.since(h.earliest(h.starts)), 0
+        ),
+    ),
+    Feature(
+        "job_run_total",
+        "s",
+        "Run time of all executions",
+        "001, 004, 005, 007, 012, 024",
+        lambda h: h.total(h.starts, h.run_microseconds) / 1e6,
+    ),
+    Feature(
+        "job_run_last",
+        "s",
+        "Run time of the last execution",
+        "001, 004, 005, 007, 012, 024",
+        _last_run,
+    ),
+    Feature(
+        "job_run_longest",
+        "s",
+        "Run time of the longest execution",
+        "001, 004, 005, 007, 012, 024",
+        _longest_run,
+    ),
+    Feature(
+        "job_points",
+        "count",
+        "Execution points on which it has started",
+        "001",
+        lambda h: h.distinct_points(),
+    ),
+    Feature(
+        "job_evictions",
+        "count",
+        "Evictions that were not the start of a hold",
+        "004, 012",
+        lambda h: h.count(h.evictions),
+    ),
+    Feature(
+        "job_disconnects",
+        "count",
+        "Lost connections",
+        "022",
+        lambda h: h.count(h.of(Kind.JOB_DISCONNECTED)),
+    ),
+    Feature(
+        "job_reconnects_failed",
+        "count",
+        "Failed reconnections",
+        "024",
+        lambda h: h.count(h.of(Kind.JOB_RECONNECT_FAILED)),
+    ),
+    Feature(
+        "job_shadow_exceptions",
+        "count",
+        "Shadow exceptions",
+        "007",
+        lambda h: h.count(h.of(Kind.SHADOW_EXCEPTION)),
+    ),
+    Feature(
+        "job_remote_errors",
+        "count",
+        "Errors from the execution point, this fault's too",
+        "021",
+        lambda h: h.count(h.of(Kind.REMOTE_ERROR)),
+    ),
+    Feature(
+        "job_suspensions",
+        "count",
+        "Suspensions",
+        "010",
+        lambda h: h.count(h.of(Kind.JOB_SUSPENDED)),
+    ),
+    Feature(
+        "job_inputs_finished",
+        "count",
+        "Finished transfers of its input",
+        "040",
+        lambda h: h.count(_transfer(h, 3)),
+    ),
+    Feature(
+        "job_input_seconds",
+        "s",
+        "Length of its last finished transfer of input",
+        "040",
+        _input_seconds,
+    ),
+    Feature(
+        "job_outputs_begun",
+        "count",
+        "Transfers of its output that began",
+        "040",
+        lambda h: h.count(_transfer(h, 5)),
+    ),
+    Feature(
+        "job_memory_peak",
+        "MB",
+        "Most memory used, as far as reported",
+        "004, 006",
+        lambda h: np.fmax(h.highest("memory"), h.highest("peak")),
+    ),
+    Feature(
+        "job_memory_last",
+        "MB",
+        "Memory used, as last reported",
+        "004, 006",
+        lambda h: h.latest("memory"),
+    ),
+    Feature(
+        "job_memory_request",
+        "MB",
+        "Memory requested, as last known",
+        "004, 028",
+        lambda h: h.latest("request_memory"),
+    ),
+    Feature(
+        "job_memory_over_request",
+        "ratio",
+        "Peak over request",
+        "004, 006, 028",
+        lambda h: _ratio(
+            np.fmax(h.highest("memory"), h.highest("peak")), h.latest("request_memory")
+        ),
+    ),
+    Feature(
+        "job_memory_request_change",
+        "ratio",
+        "Memory request over the one at the previous hold: the owner edited it",
+        "004, 028",
+        lambda h: _changed(h, "request_memory"),
+    ),
+    Feature(
+        "job_disk_used", "KB", "Disk used, as last reported", "004", lambda h: h.latest("disk")
+    ),
+    Feature(
+        "job_disk_request",
+        "KB",
+        "Disk requested, as last known",
+        "004, 028",
+        lambda h: h.latest("request_disk"),
+    ),
+    Feature(
+        "job_disk_request_change",
+        "ratio",
+        "Disk request over the one at the previous hold",
+        "004, 028",
+        lambda h: _changed(h, "request_disk"),
+    ),
+    Feature(
+        "job_cpus_request",
+        "count",
+        "Cores requested",
+        "004, 028",
+        lambda h: h.latest("request_cpus"),
+    ),
+    Feature("job_image", "KB", "Image size, as last reported", "006", lambda h: h.latest("image")),
+    Feature(
+        "job_cpu_last", "s", "CPU time of the last run that ended", "004", lambda h: h.latest("cpu")
+    ),
+    Feature(
+        "job_sent_last",
+        "B",
+        "Bytes the last run that ended had sent",
+        "004",
+        lambda h: h.latest("sent"),
+    ),
+    Feature(
+        "job_received_last",
+        "B",
+        "Bytes the last run that ended had received",
+        "004",
+        lambda h: h.latest("received"),
+    ),
+    Feature(
+        "job_is_dag_node",
+        "0/1",
+        "It is known as a node of a DAG",
+        "000, 028",
+        lambda h: h.count(np.flatnonzero(h.steps["dag"] != 0)) > 0,
+    ),
+    Feature(
+        "past_holds_same_family",
+        "count",
+        "Earlier holds of the same family",
+        "012",
+        lambda h: h.matching("family"),
+    ),
+    Feature(
+        "past_holds_same_template",
+        "count",
+        "Earlier holds with the same template",
+        "012",
+        lambda h: h.matching("template"),
+    ),
+    Feature(
+        "past_holds_same_point",
+        "count",
+        "Earlier holds on the same execution point",
+        "001, 012, 021",
+        lambda h: np.where(h.hold["point"] >= 0, h.matching("point"), np.nan),
+    ),
+    Feature(
+        "past_quick_holds",
+        "count",
+        "Times it was held again within 10 minutes of a release without a start",
+        "001, 012, 013",
+        lambda h: h.count(h.quick),
+    ),
+    Feature(
+        "past_same_family",
+        "0/1",
+        "The previous hold was of the same family",
+        "012",
+        lambda h: h.same_as_previous("family"),
+    ),
+    Feature(
+        "past_same_template",
+        "0/1",
+        "The previous hold had the same template",
+        "012",
+        lambda h: h.same_as_previous("template"),
+    ),
+    Feature(
+        "past_same_point",
+        "0/1",
+        "The previous hold was on the same execution point",
+        "001, 012, 021",
+        lambda h: h.same_as_previous("point"),
+    ),
+    Feature(
+        "past_since_hold", "s", "Since the previous hold", "012", lambda h: h.since(h.previous)
+    ),
+    Feature(
+        "past_since_release",
+        "s",
+        "Since the release after the previous hold",
+        "013",
+        lambda h: h.since(h.released),
+    ),
+    Feature(
+        "past_held",
+        "s",
+        "How long the previous hold lasted until its release",
+        "012, 013",
+        _held_before,
+    ),
+    Feature(
+        "past_starts_since_release",
+        "count",
+        "Executions since that release",
+        "001, 013",
+        lambda h: np.where(
+            h.released >= 0,
+            h.count(h.starts)
+            - np.where(
+                h.released >= 0,
+                np.searchsorted(h.starts, h.released) - np.searchsorted(h.starts, h.first),
+                0,
+            ),
+            np.nan,
+        ),
+    ),
     Feature("past_releases", "count", "Releases so far", "013", lambda h: h.count(h.releases)),
-    Feature("past_releases_by_user", "count", "Releases by a person", "013",
-            lambda h: h.count(_by(h, BY_USER))),
-    Feature("past_releases_by_policy", "count", "Releases by a policy expression", "013",
-            lambda h: h.count(_by(h, BY_POLICY))),
+    Feature(
+        "past_releases_by_user",
+        "count",
+        "Releases by a person",
+        "013",
+        lambda h: h.count(_by(h, BY_USER)),
+    ),
+    Feature(
+        "past_releases_by_policy",
+        "count",
+        "Releases by a policy expression",
+        "013",
+        lambda h: h.count(_by(h, BY_POLICY)),
+    ),
 )
 
 _LEVEL_WORDS = {
@@ -452,24 +742,40 @@ _LEVEL_WORDS = {
     "cluster": "jobs of the same cluster, this one included",
     "cluster_template": "jobs of the same cluster held with the same template",
 }
-_WINDOW_WORDS = {"10m": "in the last 10 minutes", "1h": "in the last hour",
-                 "1d": "in the last day"}
-_FACT_WORDS = {"hold": "Holds", "release": "Releases", "good": "Releases known to have ended well",
-               "bad": "Releases known to have ended in a hold or a failure",
-               "quick": "Holds within 10 minutes of a release without a start",
-               "start": "Executions", "success": "Jobs that ended with exit 0",
-               "failure": "Jobs that ended otherwise", "eviction": "Evictions",
-               "submit": "Submissions"}
-_FACT_SOURCES = {"hold": "012", "release": "013", "good": "005, 012, 013", "bad": "005, 012, 013",
-                 "quick": "001, 012, 013", "start": "001", "success": "005", "failure": "005",
-                 "eviction": "004", "submit": "000"}
+_WINDOW_WORDS = {"10m": "in the last 10 minutes", "1h": "in the last hour", "1d": "in the last day"}
+_FACT_WORDS = {
+    "hold": "Holds",
+    "release": "Releases",
+    "good": "Releases known to have ended well",
+    "bad": "Releases known to have ended in a hold or a failure",
+    "quick": "Holds within 10 minutes of a release without a start",
+    "start": "Executions",
+    "success": "Jobs that ended with exit 0",
+    "failure": "Jobs that ended otherwise",
+    "eviction": "Evictions",
+    "submit": "Submissions",
+}
+_FACT_SOURCES = {
+    "hold": "012",
+    "release": "013",
+    "good": "005, 012, 013",
+    "bad": "005, 012, 013",
+    "quick": "001, 012, 013",
+    "start": "001",
+    "success": "005",
+    "failure": "005",
+    "eviction": "004",
+    "submit": "000",
+}
 
 
 def _count_feature(level: str, fact: str, window: str | None) -> Feature:
     when = _WINDOW_WORDS[window] if window else "so far"
     return Feature(
-        f"{level}_{fact}_{window or 'total'}", "count",
-        f"{_FACT_WORDS[fact]} {when}, {_LEVEL_WORDS[level]}", _FACT_SOURCES[fact],
+        f"{level}_{fact}_{window or 'total'}",
+        "count",
+        f"{_FACT_WORDS[fact]} {when}, {_LEVEL_WORDS[level]}",
+        _FACT_SOURCES[fact],
         lambda h: h.facts(level, fact, window),
     )
 
@@ -478,24 +784,46 @@ def _level_features(level: str, traffic: bool) -> list[Feature]:
     words = _LEVEL_WORDS[level]
     found = [_count_feature(level, "hold", window) for window in WINDOWS]
     found += [_count_feature(level, "hold", None), _count_feature(level, "release", "1h")]
-    found += [_count_feature(level, fact, window) for fact in ("good", "bad")
-              for window in ("1d", None)]
+    found += [
+        _count_feature(level, fact, window) for fact in ("good", "bad") for window in ("1d", None)
+    ]
     found += [_count_feature(level, "quick", "1h")]
     found += [
-        Feature(f"{level}_success_rate", "share",
-                f"Releases that ended well among those known, shrunk to the pool's; {words}",
-                "005, 012, 013", lambda h: h.success_rate(level)),
-        Feature(f"{level}_success_rate_1d", "share",
-                f"The same for outcomes known in the last day; {words}",
-                "005, 012, 013", lambda h: h.success_rate(level, "1d")),
-        Feature(f"{level}_last_outcome", "0/1",
-                f"The last known outcome of a release; {words}", "005, 012, 013",
-                lambda h: h.last_outcome(level)),
-        Feature(f"{level}_since_good", "s", f"Since a release was last known to end well; {words}",
-                "005, 013", lambda h: h.since_fact(level, "good")),
-        Feature(f"{level}_since_bad", "s",
-                f"Since a release was last known to end badly; {words}",
-                "005, 012, 013", lambda h: h.since_fact(level, "bad")),
+        Feature(
+            f"{level}_success_rate",
+            "share",
+            f"Releases that ended well among those known, shrunk to the pool's; {words}",
+            "005, 012, 013",
+            lambda h: h.success_rate(level),
+        ),
+        Feature(
+            f"{level}_success_rate_1d",
+            "share",
+            f"The same for outcomes known in the last day; {words}",
+            "005, 012, 013",
+            lambda h: h.success_rate(level, "1d"),
+        ),
+        Feature(
+            f"{level}_last_outcome",
+            "0/1",
+            f"The last known outcome of a release; {words}",
+            "005, 012, 013",
+            lambda h: h.last_outcome(level),
+        ),
+        Feature(
+            f"{level}_since_good",
+            "s",
+            f"Since a release was last known to end well; {words}",
+            "005, 013",
+            lambda h: h.since_fact(level, "good"),
+        ),
+        Feature(
+            f"{level}_since_bad",
+            "s",
+            f"Since a release was last known to end badly; {words}",
+            "005, 012, 013",
+            lambda h: h.since_fact(level, "bad"),
+        ),
     ]
     if traffic:
         found += [_count_feature(level, fact, "1h") for fact in TRAFFIC_FACTS if fact != "submit"]
@@ -504,26 +832,58 @@ def _level_features(level: str, traffic: bool) -> list[Feature]:
 
 
 _SHARE_FEATURES = (
-    Feature("share_on_point_1h", "share",
-            "Of the last hour's holds with this template, how many were on this execution point: "
-            "near 1 it is a black hole", "001, 012, 021",
-            lambda h: _ratio(h.facts("point_template", "hold", "1h"),
-                             h.facts("template", "hold", "1h"))),
-    Feature("share_of_pool_1h", "share",
-            "Of all holds in the last hour, how many had this template", "012",
-            lambda h: _ratio(h.facts("template", "hold", "1h"), h.facts("pool", "hold", "1h"))),
-    Feature("point_holds_per_start_1h", "ratio",
-            "Holds per execution on this execution point in the last hour", "001, 012",
-            lambda h: _ratio(h.facts("point", "hold", "1h"), h.facts("point", "start", "1h"))),
-    Feature("pool_holds_per_start_1h", "ratio", "Holds per execution in the last hour",
-            "001, 012",
-            lambda h: _ratio(h.facts("pool", "hold", "1h"), h.facts("pool", "start", "1h"))),
-    Feature("mates_holds", "count", "Holds of the other jobs of the cluster so far", "012",
-            lambda h: h.others("cluster", "hold", h.count(h.holds) + 1)),
-    Feature("mates_done", "count", "Other jobs of the cluster that ended with exit 0", "005",
-            lambda h: h.facts("cluster", "success")),
-    Feature("mates_failed", "count", "Other jobs of the cluster that ended otherwise", "005",
-            lambda h: h.facts("cluster", "failure")),
+    Feature(
+        "share_on_point_1h",
+        "share",
+        "Of the last hour's holds with this template, how many were on this execution point: "
+        "near 1 it is a black hole",
+        "001, 012, 021",
+        lambda h: _ratio(
+            h.facts("point_template", "hold", "1h"), h.facts("template", "hold", "1h")
+        ),
+    ),
+    Feature(
+        "share_of_pool_1h",
+        "share",
+        "Of all holds in the last hour, how many had this template",
+        "012",
+        lambda h: _ratio(h.facts("template", "hold", "1h"), h.facts("pool", "hold", "1h")),
+    ),
+    Feature(
+        "point_holds_per_start_1h",
+        "ratio",
+        "Holds per execution on this execution point in the last hour",
+        "001, 012",
+        lambda h: _ratio(h.facts("point", "hold", "1h"), h.facts("point", "start", "1h")),
+    ),
+    Feature(
+        "pool_holds_per_start_1h",
+        "ratio",
+        "Holds per execution in the last hour",
+        "001, 012",
+        lambda h: _ratio(h.facts("pool", "hold", "1h"), h.facts("pool", "start", "1h")),
+    ),
+    Feature(
+        "mates_holds",
+        "count",
+        "Holds of the other jobs of the cluster so far",
+        "012",
+        lambda h: h.others("cluster", "hold", h.count(h.holds) + 1),
+    ),
+    Feature(
+        "mates_done",
+        "count",
+        "Other jobs of the cluster that ended with exit 0",
+        "005",
+        lambda h: h.facts("cluster", "success"),
+    ),
+    Feature(
+        "mates_failed",
+        "count",
+        "Other jobs of the cluster that ended otherwise",
+        "005",
+        lambda h: h.facts("cluster", "failure"),
+    ),
 )
 
 FEATURES: tuple[Feature, ...] = (
@@ -534,8 +894,7 @@ FEATURES: tuple[Feature, ...] = (
 FEATURE_NAMES = tuple(feature.name for feature in FEATURES)
 
 
-def feature_table(held: Held,
-                  features: tuple[Feature, ...] = FEATURES) -> npt.NDArray[np.float32]:
+def feature_table(held: Held, features: tuple[Feature, ...] = FEATURES) -> npt.NDArray[np.float32]:
     """Compute the features of all holds of a batch; axes: (hold, feature)."""
     table = np.empty((len(held.at), len(features)), np.float32)
     for column, feature in enumerate(features):

@@ -35,7 +35,8 @@ def label_of(outcome: Outcome) -> int | None:
 
 def labels_of(outcomes: npt.NDArray[np.integer]) -> npt.NDArray[np.int8]:
     """Return the labels of outcomes given by number; NO_LABEL where there is none."""
-    return _LABEL_BY_INDEX[outcomes]
+    found: npt.NDArray[np.int8] = _LABEL_BY_INDEX[outcomes]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,11 @@ def hold_reasons(path: Path) -> Iterator[tuple[str, int | None, int | None]]:
     for columns in log_blocks(path, Clock(UTC)):
         for row in np.flatnonzero(columns.type == 12).tolist():
             ad = columns.ad(row)
-            yield (str(ad.get("HoldReason", "")), ad.get("HoldReasonCode"),
-                   ad.get("HoldReasonSubCode"))
+            yield (
+                str(ad.get("HoldReason", "")),
+                ad.get("HoldReasonCode"),
+                ad.get("HoldReasonSubCode"),
+            )
 
 
 def measure(paths: Iterable[Path]) -> dict[str, Any]:

@@ -42,12 +42,19 @@ class Split:
     left_out: dict[str, int]
 
 
-def split_by_time(moments: Moments, *, train: float = 0.6, validation: float = 0.2,
-                  gap_seconds: float = GAP_SECONDS) -> Split:
+def split_by_time(
+    moments: Moments,
+    *,
+    train: float = 0.6,
+    validation: float = 0.2,
+    gap_seconds: float = GAP_SECONDS,
+) -> Split:
     """Cut labelled episodes by the time of their holds; the rest after both is the test."""
     if not 0 < train < train + validation < 1:
-        raise UsageError(f"a split of {train} and {validation} leaves nothing to test on; "
-                         "give shares that add up to less than 1")
+        raise UsageError(
+            f"a split of {train} and {validation} leaves nothing to test on; "
+            "give shares that add up to less than 1"
+        )
     labelled = np.flatnonzero(moments.label != NO_LABEL)
     left_out = {"no_label": len(moments.label) - len(labelled)}
     if len(labelled) < 3:

@@ -72,12 +72,28 @@ STEP = np.dtype(
         ("context", "f4", (len(CONTEXT_CHANNELS),)),
     ]
 )
-_NAN = ("memory", "peak", "image", "cpu", "sent", "received", "request_memory", "request_disk",
-        "request_cpus", "disk", "exit", "used", "limit", "errno", "http")
+_NAN = (
+    "memory",
+    "peak",
+    "image",
+    "cpu",
+    "sent",
+    "received",
+    "request_memory",
+    "request_disk",
+    "request_cpus",
+    "disk",
+    "exit",
+    "used",
+    "limit",
+    "errno",
+    "http",
+)
 
 # Events that say nothing about how a job is doing: of DAGMan, the grid's ends, data reuse.
-_SKIPPED = np.array([8, 16, 17, 18, 19, 20, 25, 26, 27, 34, 35, 36, 37, 38, 39, 41, 42, 43, 44,
-                     45, 47])
+_SKIPPED = np.array(
+    [8, 16, 17, 18, 19, 20, 25, 26, 27, 34, 35, 36, 37, 38, 39, 41, 42, 43, 44, 45, 47]
+)
 # Who held, released or removed it.
 BY_NOBODY, BY_USER, BY_POLICY = 0, 1, 2
 
@@ -147,8 +163,11 @@ def cluster_of(job: Any) -> Any:
 def job_parts(job: int) -> tuple[int, int, int]:
     """Return (access point, cluster, proc) of a job's number."""
     cluster = job >> _PROC_BITS
-    return (cluster >> _CLUSTER_BITS, cluster & ((1 << _CLUSTER_BITS) - 1),
-            job & ((1 << _PROC_BITS) - 1))
+    return (
+        cluster >> _CLUSTER_BITS,
+        cluster & ((1 << _CLUSTER_BITS) - 1),
+        job & ((1 << _PROC_BITS) - 1),
+    )
 
 
 def empty_steps(count: int = 0) -> Steps:
@@ -181,15 +200,17 @@ def join_steps(*parts: Steps) -> Steps:
 
 def read_steps(columns: EventColumns, access_point: str, log: str, names: Names) -> Steps:
     """Turn a block's events into steps, in log order; events of no job are left out."""
-    chosen = np.flatnonzero((columns.cluster >= 0) & (columns.proc >= 0)
-                            & ~np.isin(columns.type, _SKIPPED))
+    chosen = np.flatnonzero(
+        (columns.cluster >= 0) & (columns.proc >= 0) & ~np.isin(columns.type, _SKIPPED)
+    )
     steps = empty_steps(len(chosen))
     place = np.full(len(columns), -1)
     place[chosen] = np.arange(len(chosen))
     steps["kind"] = columns.type[chosen]
     steps["time"] = columns.time_us[chosen]
-    steps["job"] = job_number(names.access_point(access_point), columns.cluster[chosen],
-                              columns.proc[chosen])
+    steps["job"] = job_number(
+        names.access_point(access_point), columns.cluster[chosen], columns.proc[chosen]
+    )
     _Filler(columns, steps, place, log, names).fill()
     return steps
 
@@ -197,8 +218,9 @@ def read_steps(columns: EventColumns, access_point: str, log: str, names: Names)
 class _Filler:
     """One call of `read_steps`."""
 
-    def __init__(self, columns: EventColumns, steps: Steps, place: Ints, log: str,
-                 names: Names) -> None:
+    def __init__(
+        self, columns: EventColumns, steps: Steps, place: Ints, log: str, names: Names
+    ) -> None:
         self.columns, self.steps, self.place, self.log = columns, steps, place, log
         self.names = names
         self.words = words_of(pad(columns.data))
@@ -235,11 +257,19 @@ class _Filler:
 
     def _fields(self, fields: Fields) -> None:
         for name, field_name in (
-            ("memory", "MemoryUsage"), ("image", "Size"), ("sent", "SentBytes"),
-            ("received", "ReceivedBytes"), ("request_memory", "RequestMemory"),
-            ("request_disk", "RequestDisk"), ("request_cpus", "RequestCpus"),
-            ("disk", "DiskUsage"), ("code", "HoldReasonCode"), ("subcode", "HoldReasonSubCode"),
-            ("code", "ReasonCode"), ("subcode", "ReasonSubCode"), ("part", "Type"),
+            ("memory", "MemoryUsage"),
+            ("image", "Size"),
+            ("sent", "SentBytes"),
+            ("received", "ReceivedBytes"),
+            ("request_memory", "RequestMemory"),
+            ("request_disk", "RequestDisk"),
+            ("request_cpus", "RequestCpus"),
+            ("disk", "DiskUsage"),
+            ("code", "HoldReasonCode"),
+            ("subcode", "HoldReasonSubCode"),
+            ("code", "ReasonCode"),
+            ("subcode", "ReasonSubCode"),
+            ("part", "Type"),
         ):
             if found := fields.numbers.get(field_name):
                 self.steps[name][self._at(found.rows)] = found.values
@@ -274,8 +304,12 @@ class _Filler:
         if owner := found.get("Owner"):
             numbers = self._intern(owner, self.names._owner_hashes, self.names.owner)
             self.steps["owner"][self._at(owner.rows)] = numbers
-        for name, attribute in (("request_memory", "RequestMemory"), ("dag", "DAGManJobId"),
-                                ("request_disk", "RequestDisk"), ("request_cpus", "RequestCpus")):
+        for name, attribute in (
+            ("request_memory", "RequestMemory"),
+            ("dag", "DAGManJobId"),
+            ("request_disk", "RequestDisk"),
+            ("request_cpus", "RequestCpus"),
+        ):
             if texts := found.get(attribute):
                 value, count = digits(self.words, texts.start)
                 # An expression is not a number, and says nothing here.
@@ -337,11 +371,19 @@ class _Filler:
         row = self.steps[step]
         kind = int(row["kind"])
         for name, attribute in (
-            ("memory", "MemoryUsage"), ("image", "Size"), ("sent", "SentBytes"),
-            ("received", "ReceivedBytes"), ("request_memory", "RequestMemory"),
-            ("request_disk", "RequestDisk"), ("request_cpus", "RequestCpus"),
-            ("disk", "DiskUsage"), ("code", "HoldReasonCode"), ("subcode", "HoldReasonSubCode"),
-            ("code", "ReasonCode"), ("subcode", "ReasonSubCode"), ("dag", "DAGManJobId"),
+            ("memory", "MemoryUsage"),
+            ("image", "Size"),
+            ("sent", "SentBytes"),
+            ("received", "ReceivedBytes"),
+            ("request_memory", "RequestMemory"),
+            ("request_disk", "RequestDisk"),
+            ("request_cpus", "RequestCpus"),
+            ("disk", "DiskUsage"),
+            ("code", "HoldReasonCode"),
+            ("subcode", "HoldReasonSubCode"),
+            ("code", "ReasonCode"),
+            ("subcode", "ReasonSubCode"),
+            ("dag", "DAGManJobId"),
         ):
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -371,8 +413,12 @@ def fill_reason(step: Any, reason: Reason, names: Names) -> None:
     step["family"] = FAMILY_INDEX[reason.family]
     step["template"] = reason.template_id
     names.templates.setdefault(reason.template_id, reason.template)
-    for name, value in (("used", reason.used_mb), ("limit", reason.limit_mb),
-                        ("errno", reason.errno), ("http", reason.http_status)):
+    for name, value in (
+        ("used", reason.used_mb),
+        ("limit", reason.limit_mb),
+        ("errno", reason.errno),
+        ("http", reason.http_status),
+    ):
         if value is not None:
             step[name] = value
     if reason.point:

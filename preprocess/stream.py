@@ -16,7 +16,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,31 +64,36 @@ SILENCE_US = 60 * 86400 * 1_000_000
 # second copy of it from another log has come by then.
 SETTLED_US = 60 * 1_000_000
 
-EPISODE = np.dtype([
-    ("episode", "i8"),
-    ("job", "i8"),
-    ("number", "i4"),  # 1 for the job's first hold
-    ("time", "i8"),  # microseconds
-    ("sequence", "i8"),  # place of the 012 among all events
-    ("code", "i4"),
-    ("subcode", "i4"),
-    ("family", "i2"),
-    ("template", "i4"),
-    ("point", "i4"),
-    ("owner", "i4"),
-    ("dag", "i8"),
-    ("batch", "i8"),
-])
-OUTCOME = np.dtype([
-    ("episode", "i8"),
-    ("outcome", "i1"),  # number in labels.OUTCOMES
-    ("released", "i8"),  # microseconds; -1 not yet
-    ("decided", "i8"),  # microseconds; -1 not yet
-    ("decided_sequence", "i8"),
-])
+EPISODE = np.dtype(
+    [
+        ("episode", "i8"),
+        ("job", "i8"),
+        ("number", "i4"),  # 1 for the job's first hold
+        ("time", "i8"),  # microseconds
+        ("sequence", "i8"),  # place of the 012 among all events
+        ("code", "i4"),
+        ("subcode", "i4"),
+        ("family", "i2"),
+        ("template", "i4"),
+        ("point", "i4"),
+        ("owner", "i4"),
+        ("dag", "i8"),
+        ("batch", "i8"),
+    ]
+)
+OUTCOME = np.dtype(
+    [
+        ("episode", "i8"),
+        ("outcome", "i1"),  # number in labels.OUTCOMES
+        ("released", "i8"),  # microseconds; -1 not yet
+        ("decided", "i8"),  # microseconds; -1 not yet
+        ("decided_sequence", "i8"),
+    ]
+)
 _DECIDED_GOOD = (OUTCOME_INDEX[Outcome.SUCCEEDED],)
-_DECIDED_BAD = tuple(OUTCOME_INDEX[outcome] for outcome in
-                     (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED))
+_DECIDED_BAD = tuple(
+    OUTCOME_INDEX[outcome] for outcome in (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
+)
 
 
 @dataclass(slots=True)
@@ -106,8 +111,12 @@ class EpisodeBatch:
 class EpisodeStream:
     """The state of the pass; feed it batches in order."""
 
-    def __init__(self, spec: TensorSpec | None = None,
-                 features: tuple[Feature, ...] = FEATURES, names: Names | None = None) -> None:
+    def __init__(
+        self,
+        spec: TensorSpec | None = None,
+        features: tuple[Feature, ...] = FEATURES,
+        names: Names | None = None,
+    ) -> None:
         self.spec = spec or TensorSpec()
         self.features = features
         self.names = names or Names()
@@ -170,11 +179,29 @@ class EpisodeStream:
         """Find events that another log, or the same one, has told already."""
         # Holds were given a point and an owner when they came; a copy has not got them yet.
         plain = rows["kind"] != Kind.JOB_HELD
-        mixed = _mix(rows["job"].astype(np.uint64), rows["kind"], rows["time"] // 1_000_000,
-                     rows["part"], rows["family"], rows["template"], rows["code"],
-                     rows["subcode"], rows["point"] * plain, rows["owner"] * plain)
-        for name in ("memory", "image", "cpu", "sent", "received", "exit", "disk",
-                     "request_memory", "request_disk"):
+        mixed = _mix(
+            rows["job"].astype(np.uint64),
+            rows["kind"],
+            rows["time"] // 1_000_000,
+            rows["part"],
+            rows["family"],
+            rows["template"],
+            rows["code"],
+            rows["subcode"],
+            rows["point"] * plain,
+            rows["owner"] * plain,
+        )
+        for name in (
+            "memory",
+            "image",
+            "cpu",
+            "sent",
+            "received",
+            "exit",
+            "disk",
+            "request_memory",
+            "request_disk",
+        ):
             mixed = _mix(mixed, np.nan_to_num(rows[name], nan=-1.0).view(np.int32))
         order = np.lexsort((rows["sequence"], mixed))
         again = np.zeros(len(rows), np.bool_)
@@ -216,8 +243,7 @@ class EpisodeStream:
         ads = np.flatnonzero(rows["kind"] == Kind.JOB_AD_INFORMATION)
         if len(ads):
             same = np.r_[False, life[ads][1:] == life[ads][:-1]]
-            for name in ("request_memory", "request_disk", "request_cpus", "owner", "dag",
-                         "batch"):
+            for name in ("request_memory", "request_disk", "request_cpus", "owner", "dag", "batch"):
                 value = rows[name][ads]
                 value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
                 same[1:] &= value[1:] == value[:-1]
@@ -263,8 +289,9 @@ class EpisodeStream:
         """Return each step's owner as far as it was known then; -1 where it was not."""
         clusters, which = np.unique(cluster_of(rows["job"]), return_inverse=True)
         nobody = (-1, 0)
-        known = np.array([self.owners.get(cluster, nobody) for cluster in clusters.tolist()],
-                         np.int64).reshape(-1, 2)[which]
+        known = np.array(
+            [self.owners.get(cluster, nobody) for cluster in clusters.tolist()], np.int64
+        ).reshape(-1, 2)[which]
         return np.where(known[:, 1] <= rows["sequence"], known[:, 0], -1)
 
     # ---- holds and facts
@@ -311,24 +338,33 @@ class EpisodeStream:
         bad = at_end[np.isin(outcome, _DECIDED_BAD)]
         quick = bad[self._quick(rows, release[bad], decided[bad])]
         fresh = np.flatnonzero(new[hold])
-        parts = (("hold", fresh, hold[fresh]), ("release", at_release, release[at_release]),
-                 ("good", good, decided[good]), ("bad", bad, decided[bad]),
-                 ("quick", quick, decided[quick]))
+        parts = (
+            ("hold", fresh, hold[fresh]),
+            ("release", at_release, release[at_release]),
+            ("good", good, decided[good]),
+            ("bad", bad, decided[bad]),
+            ("quick", quick, decided[quick]),
+        )
         about = np.concatenate([hold[which] for _, which, _ in parts])
         event = np.concatenate([row for _, _, row in parts])
-        fact = np.concatenate([np.full(len(row), HOLD_FACTS.index(name))
-                               for name, _, row in parts])
+        fact = np.concatenate([np.full(len(row), HOLD_FACTS.index(name)) for name, _, row in parts])
         order = np.lexsort((fact, rows["sequence"][event]))
         about, event, fact = about[order], event[order], fact[order]
-        self.context.add_holds(_hold_keys(rows[about]), rows["sequence"][event],
-                               rows["clock"][event] // 1_000_000, fact)
+        self.context.add_holds(
+            _hold_keys(rows[about]),
+            rows["sequence"][event],
+            rows["clock"][event] // 1_000_000,
+            fact,
+        )
 
     def _quick(self, rows: Steps, release: Ints, decided: Ints) -> Bools:
         """Tell which releases ended in a hold within minutes, without a start."""
         starts = np.flatnonzero(rows["kind"] == Kind.EXECUTE)
         ran = np.searchsorted(starts, decided) > np.searchsorted(starts, release)
         soon = rows["time"][decided] - rows["time"][release] <= QUICK_SECONDS * 1_000_000
-        return (release >= 0) & (rows["kind"][decided] == Kind.JOB_HELD) & soon & ~ran
+        held = rows["kind"][decided] == Kind.JOB_HELD
+        found: Bools = (release >= 0) & held & soon & ~ran
+        return found
 
     def _add_channels(self, rows: Steps, new: Bools) -> None:
         """Write into each new step what the pool was like then; see CONTEXT_CHANNELS."""
@@ -337,23 +373,30 @@ class EpisodeStream:
         pool = self.context.levels["pool"]
         key = np.zeros(len(at), np.int64)
         assert pool.traffic is not None
-        holds, traffic = pool.holds.ask(key, sequence, second), pool.traffic.ask(
-            key, sequence, second)
+        holds, traffic = (
+            pool.holds.ask(key, sequence, second),
+            pool.traffic.ask(key, sequence, second),
+        )
         hold, release, good, bad, _ = (HOLD_FACTS.index(name) for name in HOLD_FACTS)
         _, start, success, failure, eviction = range(len(TRAFFIC_FACTS))
         hour = traffic.recent["1h"]
         channels = (
-            holds.recent["10m"][:, hold], holds.recent["1h"][:, hold],
-            holds.recent["1h"][:, release], holds.recent["1d"][:, good],
-            holds.recent["1d"][:, bad], hour[:, start], hour[:, success] + hour[:, failure],
+            holds.recent["10m"][:, hold],
+            holds.recent["1h"][:, hold],
+            holds.recent["1h"][:, release],
+            holds.recent["1d"][:, good],
+            holds.recent["1d"][:, bad],
+            hour[:, start],
+            hour[:, success] + hour[:, failure],
             hour[:, eviction],
         )
         rows["context"][at] = np.stack(channels, axis=1)
 
     # ---- what comes out
 
-    def _emit(self, rows: Steps, life: Ints, first: Ints, new: Bools, decisions: Decisions,
-              rest: Steps) -> EpisodeBatch:
+    def _emit(
+        self, rows: Steps, life: Ints, first: Ints, new: Bools, decisions: Decisions, rest: Steps
+    ) -> EpisodeBatch:
         holds = np.flatnonzero(new & (rows["kind"] == Kind.JOB_HELD))
         # Only lives that were held in this batch are looked at from here on.
         concerned = _among(life, life[holds])
@@ -362,8 +405,7 @@ class EpisodeStream:
         order = np.argsort(rows["sequence"][holds])
         at, begin = at[order], begin[order]
         hold = own[at]
-        answers = self.context.ask(_hold_keys(hold), hold["sequence"],
-                                   hold["clock"] // 1_000_000)
+        answers = self.context.ask(_hold_keys(hold), hold["sequence"], hold["clock"] // 1_000_000)
         held = Held(own, at, begin, answers)
         steps, offsets = encode_holds(own, at, begin, self.spec)
         neighbours = self._neighbours(hold, rest, rows, life)
@@ -378,8 +420,18 @@ class EpisodeStream:
 
     def _episodes(self, held: Held) -> npt.NDArray[np.void]:
         found = np.zeros(len(held.at), EPISODE)
-        for name in ("episode", "job", "time", "sequence", "code", "subcode", "family",
-                     "template", "point", "owner"):
+        for name in (
+            "episode",
+            "job",
+            "time",
+            "sequence",
+            "code",
+            "subcode",
+            "family",
+            "template",
+            "point",
+            "owner",
+        ):
             found[name] = held.hold[name]
         found["number"] = held.count(held.holds) + 1
         for name in ("dag", "batch"):
@@ -395,12 +447,14 @@ class EpisodeStream:
         found["outcome"] = decisions.outcome[news]
         for name, row in (("released", release[news]), ("decided", decided[news])):
             found[name] = np.where(row >= 0, rows["time"][row], -1)
-        found["decided_sequence"] = np.where(decided[news] >= 0,
-                                             rows["sequence"][decided[news]], -1)
+        found["decided_sequence"] = np.where(
+            decided[news] >= 0, rows["sequence"][decided[news]], -1
+        )
         return found
 
-    def _neighbours(self, hold: Steps, rest: Steps, rows: Steps,
-                    life: Ints) -> npt.NDArray[np.float32]:
+    def _neighbours(
+        self, hold: Steps, rest: Steps, rows: Steps, life: Ints
+    ) -> npt.NDArray[np.float32]:
         if not self.spec.neighbours:
             return encode_neighbours(rows, life, hold, self.recent, self.spec)
         everything = join_steps(rest, rows)
@@ -444,7 +498,8 @@ class EpisodeStream:
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
         clusters = self.context.levels["cluster"].keys.keys() | set(
-            np.unique(cluster_of(self.live["job"])).tolist())
+            np.unique(cluster_of(self.live["job"])).tolist()
+        )
         self.owners = {c: owner for c, owner in self.owners.items() if c in clusters}
 
     # ---- checkpoints
@@ -455,8 +510,12 @@ class EpisodeStream:
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),
-            "names": [self.names.access_points, self.names.points, self.names.owners,
-                      list(self.names.templates.items())],
+            "names": [
+                self.names.access_points,
+                self.names.points,
+                self.names.owners,
+                list(self.names.templates.items()),
+            ],
             "owners": [[c, *owner] for c, owner in self.owners.items()],
             "counts": self.counts,
             "state": [self.sequence, self.episodes, self.now, self._pruned_rows],
@@ -477,19 +536,23 @@ class EpisodeStream:
         os.replace(beside, path)
 
     @classmethod
-    def load(cls, path: Path, spec: TensorSpec | None = None) -> tuple[
-            EpisodeStream, dict[str, tuple[int, int]]]:
+    def load(
+        cls, path: Path, spec: TensorSpec | None = None
+    ) -> tuple[EpisodeStream, dict[str, tuple[int, int]]]:
         """Read back what `save` wrote, with where the store was read to."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return cls._restore(arrays, path, spec)
         except (OSError, ValueError, KeyError) as error:
-            raise AdviceError(f"{path}: no saved state of the pass ({error}); remove the file, "
-                              "and all events will be read again") from error
+            raise AdviceError(
+                f"{path}: no saved state of the pass ({error}); remove the file, "
+                "and all events will be read again"
+            ) from error
 
     @classmethod
-    def _restore(cls, arrays: Any, path: Path, spec: TensorSpec | None) -> tuple[
-            EpisodeStream, dict[str, tuple[int, int]]]:
+    def _restore(
+        cls, arrays: Any, path: Path, spec: TensorSpec | None
+    ) -> tuple[EpisodeStream, dict[str, tuple[int, int]]]:
         plain = json.loads(arrays["plain"].tobytes())
         if plain["version"] != STATE_VERSION or arrays["live"].dtype != STEP:
             raise ValueError("written by another version")
@@ -497,7 +560,7 @@ class EpisodeStream:
         if spec is not None and spec != stream.spec:
             raise ValueError("its tensors have another shape")
         points = plain["names"]
-        stream.names = Names(*points[:3], dict(points[3]))
+        stream.names = Names(points[0], points[1], points[2], dict(points[3]))
         stream.owners = {c: (owner, since) for c, owner, since in plain["owners"]}
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
@@ -518,9 +581,13 @@ _TABLE_COLUMNS = ("key", "sequence", "second", "count", "last", "last_sequence")
 
 
 def _spec_values(spec: TensorSpec) -> dict[str, int]:
-    return {"max_steps": spec.max_steps, "neighbours": spec.neighbours,
-            "neighbour_steps": spec.neighbour_steps, "frame_seconds": spec.frame_seconds,
-            "seed": spec.seed}
+    return {
+        "max_steps": spec.max_steps,
+        "neighbours": spec.neighbours,
+        "neighbour_steps": spec.neighbour_steps,
+        "frame_seconds": spec.frame_seconds,
+        "seed": spec.seed,
+    }
 
 
 def _firsts(groups: Ints) -> Ints:
@@ -535,7 +602,8 @@ def _among(values: Ints, wanted: Ints) -> Bools:
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return ordered[place] == values
+    found: Bools = ordered[place] == values
+    return found
 
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)

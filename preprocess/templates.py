@@ -106,14 +106,25 @@ _FILE_PATH = re.compile(
 )
 _LISTED = re.compile(r"\|+\s*FILETRANSFER.*$", re.DOTALL)
 _SINGLE_BAR = re.compile(r"(?<!\|)\|(?!\|)")
-_IMAGE = re.compile(r"(Unable to find image|Cannot (?:start|pull)[^:']*:?) '?[^\s']+'?.*", re.DOTALL)
+_IMAGE = re.compile(
+    r"(Unable to find image|Cannot (?:start|pull)[^:']*:?) '?[^\s']+'?.*", re.DOTALL
+)
 _ERRNO = re.compile(r"\(errno (\d+)\)")
 _HTTP = re.compile(r"(?:returned error|HTTP(?:/\d\.\d)?(?: status)?(?: code)?|status):? (\d{3})\b")
 _AMOUNT = r"[:=]?\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([KMGT]i?[Bb]?\b|[a-z]+bytes\b)?"
 _USED = re.compile(r"(?:usage of|[Pp]eak usage|measured usage|\bused|[Uu]sage|this file)" + _AMOUNT)
 _LIMIT = re.compile(r"(?:limit of|requested|[Rr]equest of|request_\w+ of|\bmax)" + _AMOUNT)
-_UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024, "k": 1 / 1024, "m": 1.0,
-          "g": 1024.0, "t": 1024.0 * 1024, "b": 1 / (1 << 20)}
+_UNITS = {
+    "K": 1 / 1024,
+    "M": 1.0,
+    "G": 1024.0,
+    "T": 1024.0 * 1024,
+    "k": 1 / 1024,
+    "m": 1.0,
+    "g": 1024.0,
+    "t": 1024.0 * 1024,
+    "b": 1 / (1 << 20),
+}
 
 
 def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
@@ -273,7 +284,7 @@ def _find_family(text: str, code: int | None, subcode: int | None) -> str:
         return _by_errno(text, subcode, _EXECUTION[code])
     if code in (12, 13):
         return "input_other" if code == 13 else "output_other"
-    if (code, subcode) in _RESOURCES:
+    if code is not None and subcode is not None and (code, subcode) in _RESOURCES:
         return _RESOURCES[code, subcode]
     if code in _BY_CODE:
         return _BY_CODE[code]
@@ -318,21 +329,57 @@ _READING = _has("reading from", "failed to read")
 _EXCEEDED = _has("exceed", "over ", "too much", "limit", "violat")
 # The first rule that applies names the family.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("transfer_size", _has("max total download bytes", "max total upload bytes",
-                           "transfer size", "transfer_input_mb", "transfer_output_mb")),
-    ("container", _has("docker image", "find image", "pull image", "singularity", "apptainer",
-                       "<image>")),
+    (
+        "transfer_size",
+        _has(
+            "max total download bytes",
+            "max total upload bytes",
+            "transfer size",
+            "transfer_input_mb",
+            "transfer_output_mb",
+        ),
+    ),
+    (
+        "container",
+        _has("docker image", "find image", "pull image", "singularity", "apptainer", "<image>"),
+    ),
     ("memory", _both(_has("memory"), _EXCEEDED)),
     ("disk", _both(_has("disk usage", "disk limit", "allocated disk", "request_disk"), _EXCEEDED)),
     ("cpu", _both(_has("cpu usage", "cpus"), _EXCEEDED)),
     ("quota", _has("errno 122)", "quota exceeded")),
     ("no_space", _has("errno 28)", "no space left")),
-    ("duration", _has("execute duration", "job duration", "allowed run time", "wall time",
-                      "walltime", "ran longer", "ran too long", "run time")),
-    ("credential", _has("returned error: 401", "returned error: 403", "credential", "token",
-                        "authorization", "authentication", "proxy expired")),
-    ("url", _both(_has("url", "using protocol", "curl"), lambda text: "failed to execute" not in
-                  text.split("url", 1)[0])),
+    (
+        "duration",
+        _has(
+            "execute duration",
+            "job duration",
+            "allowed run time",
+            "wall time",
+            "walltime",
+            "ran longer",
+            "ran too long",
+            "run time",
+        ),
+    ),
+    (
+        "credential",
+        _has(
+            "returned error: 401",
+            "returned error: 403",
+            "credential",
+            "token",
+            "authorization",
+            "authentication",
+            "proxy expired",
+        ),
+    ),
+    (
+        "url",
+        _both(
+            _has("url", "using protocol", "curl"),
+            lambda text: "failed to execute" not in text.split("url", 1)[0],
+        ),
+    ),
     ("plugin", _has("filetransfer:", "plugin", "plug-in")),
     ("working_directory", _has("initial working directory")),
     ("standard_streams", _has("as standard output", "as standard input", "as standard error")),

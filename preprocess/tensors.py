@@ -25,6 +25,7 @@ from condor_advice.preprocess.steps import (
 from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 EpisodeTensor = npt.NDArray[np.float32]  # axes: (step, feature)
 
 _KINDS = {
@@ -45,8 +46,14 @@ _KINDS = {
     "reconnect_failed": Kind.JOB_RECONNECT_FAILED,
     "attributes": Kind.JOB_AD_INFORMATION,
 }
-_TRANSFERS = ("input_queued", "input_began", "input_done", "output_queued", "output_began",
-              "output_done")
+_TRANSFERS = (
+    "input_queued",
+    "input_began",
+    "input_done",
+    "output_queued",
+    "output_began",
+    "output_done",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,16 @@ class Window:
     first: Ints
     hold: Ints
 
-    def value(self, name: str) -> npt.NDArray[np.float64]:
+    def value(self, name: str) -> Floats:
         """Return a field of each row, 0 where it has none."""
-        return np.nan_to_num(self.steps[name][self.row].astype(np.float64))
+        found: Floats = np.nan_to_num(self.steps[name][self.row].astype(np.float64))
+        return found
 
-    def seconds(self, later: Ints, earlier: Ints) -> npt.NDArray[np.float64]:
+    def seconds(self, later: Ints, earlier: Ints) -> Floats:
         """Return the time between rows, never below zero."""
         time = self.steps["time"]
-        return np.maximum((time[later] - time[earlier]) / 1e6, 0.0)
+        found: Floats = np.maximum((time[later] - time[earlier]) / 1e6, 0.0)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,9 @@ def _is(kind: Kind) -> Callable[[Window], npt.NDArray[np.generic]]:
 
 
 def _part(part: int) -> Callable[[Window], npt.NDArray[np.generic]]:
-    return lambda w: ((w.steps["kind"][w.row] == Kind.FILE_TRANSFER)
-                      & (w.steps["part"][w.row] == part))
+    return lambda w: (
+        (w.steps["kind"][w.row] == Kind.FILE_TRANSFER) & (w.steps["part"][w.row] == part)
+    )
 
 
 def _log(name: str) -> Callable[[Window], npt.NDArray[np.generic]]:
@@ -108,7 +118,8 @@ def _moved(window: Window) -> npt.NDArray[np.generic]:
     last = starts[np.maximum(place, 0)] if len(starts) else np.zeros(len(place), np.int64)
     here = (steps["kind"][window.row] == Kind.EXECUTE) & (steps["point"][window.row] >= 0)
     again = here & (place >= 0) & (last >= window.first)
-    return again & (steps["point"][last] != steps["point"][window.row])
+    moved: npt.NDArray[np.bool_] = again & (steps["point"][last] != steps["point"][window.row])
+    return moved
 
 
 def _over_request(window: Window) -> npt.NDArray[np.generic]:
@@ -127,32 +138,60 @@ def _family(window: Window) -> npt.NDArray[np.generic]:
 
 
 STEP_COLUMNS: tuple[StepColumn, ...] = (
-    *(StepColumn(f"is_{name}", "0/1", f"The event is a {kind:03d}", _is(kind))
-      for name, kind in _KINDS.items()),
-    *(StepColumn(f"is_{name}", "0/1", f"The event is a 040 of type {part}", _part(part))
-      for part, name in enumerate(_TRANSFERS, start=1)),
-    StepColumn("gap", "log(1+s)", "Since the step before; 0 for the first",
-               lambda w: np.log1p(w.seconds(w.row, np.maximum(w.row - 1, w.first)))),
-    StepColumn("before_hold", "log(1+s)", "From here to the hold; 0 in the last row",
-               lambda w: np.log1p(w.seconds(w.hold, w.row))),
+    *(
+        StepColumn(f"is_{name}", "0/1", f"The event is a {kind:03d}", _is(kind))
+        for name, kind in _KINDS.items()
+    ),
+    *(
+        StepColumn(f"is_{name}", "0/1", f"The event is a 040 of type {part}", _part(part))
+        for part, name in enumerate(_TRANSFERS, start=1)
+    ),
+    StepColumn(
+        "gap",
+        "log(1+s)",
+        "Since the step before; 0 for the first",
+        lambda w: np.log1p(w.seconds(w.row, np.maximum(w.row - 1, w.first))),
+    ),
+    StepColumn(
+        "before_hold",
+        "log(1+s)",
+        "From here to the hold; 0 in the last row",
+        lambda w: np.log1p(w.seconds(w.hold, w.row)),
+    ),
     StepColumn("moved", "0/1", "Executes on another execution point than the last time", _moved),
     StepColumn("memory", "log(1+MB)", "Memory used, as the event reports it", _log("memory")),
-    StepColumn("memory_over_request", "ratio", "Memory used over requested, where the event "
-               "has both", _over_request),
-    StepColumn("request_memory", "log(1+MB)", "Memory requested, as the event reports it",
-               _log("request_memory")),
+    StepColumn(
+        "memory_over_request",
+        "ratio",
+        "Memory used over requested, where the event has both",
+        _over_request,
+    ),
+    StepColumn(
+        "request_memory",
+        "log(1+MB)",
+        "Memory requested, as the event reports it",
+        _log("request_memory"),
+    ),
     StepColumn("image", "log(1+KB)", "Image size", _log("image")),
     StepColumn("cpu", "log(1+s)", "CPU time of the run", _log("cpu")),
     StepColumn("sent", "log(1+B)", "Bytes sent by the run", _log("sent")),
     StepColumn("received", "log(1+B)", "Bytes received by the run", _log("received")),
-    StepColumn("code", "index", "HoldReasonCode, or the code of a 004 or 021; 0 none",
-               lambda w: np.maximum(w.steps["code"][w.row], 0)),
+    StepColumn(
+        "code",
+        "index",
+        "HoldReasonCode, or the code of a 004 or 021; 0 none",
+        lambda w: np.maximum(w.steps["code"][w.row], 0),
+    ),
     StepColumn("family", "index", "Family of a hold's reason; 0 none", _family),
     StepColumn("template", "index", "Embedding index of a hold's template; 0 none", _template),
     StepColumn("by_user", "0/1", "A person held or released it", _acted(BY_USER)),
     StepColumn("by_policy", "0/1", "A policy held or released it", _acted(BY_POLICY)),
-    *(StepColumn(name, "log(1+count)", f"Of all jobs then: {name.split('_', 1)[1]}",
-                 _channel(index)) for index, name in enumerate(CONTEXT_CHANNELS)),
+    *(
+        StepColumn(
+            name, "log(1+count)", f"Of all jobs then: {name.split('_', 1)[1]}", _channel(index)
+        )
+        for index, name in enumerate(CONTEXT_CHANNELS)
+    ),
 )
 
 
@@ -190,8 +229,9 @@ def encode_rows(steps: Steps, row: Ints, first: Ints, hold: Ints) -> EpisodeTens
     return tensor
 
 
-def encode_holds(steps: Steps, at: Ints, first: Ints,
-                 spec: TensorSpec) -> tuple[EpisodeTensor, Ints]:
+def encode_holds(
+    steps: Steps, at: Ints, first: Ints, spec: TensorSpec
+) -> tuple[EpisodeTensor, Ints]:
     """Encode the steps up to each hold, one after the other without padding.
 
     Returns the rows and where each hold's rows begin in them, with the end appended.
@@ -218,8 +258,17 @@ def padded(rows: EpisodeTensor, offsets: Ints, max_steps: int) -> npt.NDArray[np
 
 # Rows of these kinds stay as they are; others may be left out later (see stream.py), and a
 # neighbour must look the same whatever came after the hold.
-NEIGHBOUR_KINDS = np.array([Kind.SUBMIT, Kind.EXECUTE, Kind.JOB_EVICTED, Kind.JOB_TERMINATED,
-                            Kind.JOB_ABORTED, Kind.JOB_HELD, Kind.JOB_RELEASED])
+NEIGHBOUR_KINDS = np.array(
+    [
+        Kind.SUBMIT,
+        Kind.EXECUTE,
+        Kind.JOB_EVICTED,
+        Kind.JOB_TERMINATED,
+        Kind.JOB_ABORTED,
+        Kind.JOB_HELD,
+        Kind.JOB_RELEASED,
+    ]
+)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -234,8 +283,9 @@ def draw(seed: int, hold: Ints, nth: int, count: Ints) -> Ints:
     return (mixed % np.maximum(count, 1).astype(np.uint64)).astype(np.int64)
 
 
-def encode_neighbours(steps: Steps, life: Ints, hold: Steps, recent: Steps,
-                      spec: TensorSpec) -> npt.NDArray[np.float32]:
+def encode_neighbours(
+    steps: Steps, life: Ints, hold: Steps, recent: Steps, spec: TensorSpec
+) -> npt.NDArray[np.float32]:
     """Encode what the neighbours of each hold had done; axes (hold, neighbour, step, feature).
 
     `steps` are all live jobs' steps by job and order, `life` their lives, `recent` the steps
@@ -246,24 +296,31 @@ def encode_neighbours(steps: Steps, life: Ints, hold: Steps, recent: Steps,
     tensor = np.zeros(shape, np.float32)
     if not spec.neighbours or not len(hold):
         return tensor
-    plain = np.flatnonzero(np.isin(steps["kind"], NEIGHBOUR_KINDS))
-    job, sequence = steps["job"][plain], steps["sequence"][plain]
+    if not len(recent):
+        return tensor
+    job, sequence = steps["job"], np.ascontiguousarray(steps["sequence"])
+    plain = np.isin(steps["kind"], NEIGHBOUR_KINDS)
     low = np.searchsorted(recent["clock"], hold["clock"] - spec.frame_seconds * 1_000_000, "right")
     high = np.searchsorted(recent["sequence"], hold["sequence"])
     for nth in range(spec.neighbours):
-        drawn = recent[np.minimum(low + draw(spec.seed, hold["sequence"], nth, high - low),
-                                  max(len(recent) - 1, 0))] if len(recent) else hold
+        place = low + draw(spec.seed, hold["sequence"], nth, high - low)
+        drawn = recent[np.minimum(place, len(recent) - 1)]
+        begin = np.searchsorted(job, drawn["job"])
+        end = np.searchsorted(job, drawn["job"], side="right")
         for index in np.flatnonzero((high > low) & (drawn["job"] != hold["job"])).tolist():
-            there = np.searchsorted(job, drawn["job"][index])
-            upto = np.searchsorted(job, drawn["job"][index], side="right")
-            end = there + np.searchsorted(sequence[there:upto], hold["sequence"][index])
-            seen = there + np.searchsorted(sequence[there:upto], drawn["sequence"][index])
-            rows = plain[there:end]
-            rows = rows[life[rows] == life[plain[seen]]][-spec.neighbour_steps :]
-            if not len(rows):
+            rows = np.arange(begin[index], end[index])
+            rows = rows[sequence[rows] < hold["sequence"][index]]
+            seen = rows[sequence[rows] == drawn["sequence"][index]]
+            # An earlier life of that job is over, and its steps may be gone.
+            if not len(seen) or life[seen[0]] != life[rows[-1]]:
                 continue
+            rows = rows[plain[rows] & (life[rows] == life[seen[0]])][-spec.neighbour_steps :]
             shown = np.append(steps[rows], hold[index : index + 1])
-            encoded = encode_rows(shown, np.arange(len(rows)), np.zeros(len(rows), np.int64),
-                                  np.full(len(rows), len(rows)))
+            encoded = encode_rows(
+                shown,
+                np.arange(len(rows)),
+                np.zeros(len(rows), np.int64),
+                np.full(len(rows), len(rows)),
+            )
             tensor[index, nth, spec.neighbour_steps - len(rows) :] = encoded
     return tensor

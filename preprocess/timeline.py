@@ -124,8 +124,11 @@ class Timeline:
             horizon = min((int(s.buffer["clock"][-1]) for s in open_), default=None)
             parts = []
             for source in waiting:
-                upto = len(source.buffer) if horizon is None else int(
-                    np.searchsorted(source.buffer["clock"], horizon))
+                upto = (
+                    len(source.buffer)
+                    if horizon is None
+                    else int(np.searchsorted(source.buffer["clock"], horizon))
+                )
                 parts.append(source.buffer[:upto])
                 source.buffer = source.buffer[upto:]
             batch = join_steps(*parts)
@@ -137,8 +140,9 @@ class Timeline:
                         source.load(self.names)
 
 
-def store_timeline(store: Store, after: dict[str, tuple[int, int]] | None = None,
-                   names: Names | None = None) -> Timeline:
+def store_timeline(
+    store: Store, after: dict[str, tuple[int, int]] | None = None, names: Names | None = None
+) -> Timeline:
     """Return the timeline of a store's logs, from where `after` says each log was read to."""
     cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
     return Timeline(
@@ -146,8 +150,9 @@ def store_timeline(store: Store, after: dict[str, tuple[int, int]] | None = None
     )
 
 
-def _store_blocks(store: Store, log: str,
-                  after: dict[str, tuple[int, int]] | None) -> Iterator[EventColumns]:
+def _store_blocks(
+    store: Store, log: str, after: dict[str, tuple[int, int]] | None
+) -> Iterator[EventColumns]:
     """Yield a log's pieces; `after` holds (the piece before the last one, events of that one)."""
     before, done = (after or {}).get(log, (0, 0))
     previous = before
@@ -164,11 +169,17 @@ def _store_blocks(store: Store, log: str,
         yield columns
 
 
-def log_timeline(paths: Iterable[str | os.PathLike[str]], clock: Clock, access_point: str = "",
-                 names: Names | None = None) -> Timeline:
+def log_timeline(
+    paths: Iterable[str | os.PathLike[str]],
+    clock: Clock,
+    access_point: str = "",
+    names: Names | None = None,
+) -> Timeline:
     """Return the timeline of log files that no store has."""
-    return Timeline([Source(os.fspath(path), access_point, log_blocks(Path(path), clock))
-                     for path in paths], names)
+    return Timeline(
+        [Source(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
+        names,
+    )
 
 
 def log_blocks(path: Path, clock: Clock) -> Iterator[EventColumns]:

@@ -7,7 +7,8 @@ whole pipeline twice: on the logs as they are, and on the logs as they were at t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
@@ -18,8 +19,8 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.reader import EventColumns
 from condor_advice.preprocess import timeline
 from condor_advice.preprocess.stream import EpisodeStream
-from condor_advice.preprocess.timeline import LogClock, log_blocks, log_timeline
 from condor_advice.preprocess.tensors import TensorSpec
+from condor_advice.preprocess.timeline import LogClock, log_blocks, log_timeline
 
 SPEC = TensorSpec(max_steps=24, neighbours=2, neighbour_steps=6, seed=5)
 CLOCK = Clock(UTC)
@@ -47,8 +48,9 @@ def make_stream() -> EpisodeStream:
     return EpisodeStream(SPEC)
 
 
-def samples(paths: Sequence[Path],
-            make: Callable[[], EpisodeStream] = make_stream) -> dict[int, Sample]:
+def samples(
+    paths: Sequence[Path], make: Callable[[], EpisodeStream] = make_stream
+) -> dict[int, Sample]:
     """Run the pipeline from scratch; return the samples by the place of their hold."""
     stream = make()
     found = {}
@@ -59,8 +61,11 @@ def samples(paths: Sequence[Path],
             named = episode.copy()
             named["point"] = named["owner"] = 0
             found[int(episode["sequence"])] = Sample(
-                named.tobytes(), batch.features[index].tobytes(), rows.tobytes(),
-                batch.neighbours[index].tobytes())
+                named.tobytes(),
+                batch.features[index].tobytes(),
+                rows.tobytes(),
+                batch.neighbours[index].tobytes(),
+            )
     return found
 
 
@@ -101,7 +106,7 @@ def _positions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _steps_of(block: EventColumns) -> np.ndarray:
     from condor_advice.preprocess.steps import _SKIPPED
 
-    return ((block.cluster >= 0) & (block.proc >= 0) & ~np.isin(block.type, _SKIPPED))
+    return (block.cluster >= 0) & (block.proc >= 0) & ~np.isin(block.type, _SKIPPED)
 
 
 def truncate(paths: Sequence[Path], ends: Sequence[int], directory: Path) -> list[Path]:
@@ -117,8 +122,14 @@ def truncate(paths: Sequence[Path], ends: Sequence[int], directory: Path) -> lis
     return written
 
 
-def leaks(paths: Sequence[Path], directory: Path, *, cuts_wanted: int, seed: int = 0,
-          make: Callable[[], EpisodeStream] = make_stream) -> list[str]:
+def leaks(
+    paths: Sequence[Path],
+    directory: Path,
+    *,
+    cuts_wanted: int,
+    seed: int = 0,
+    make: Callable[[], EpisodeStream] = make_stream,
+) -> list[str]:
     """Return what differs between the samples of the whole logs and of the logs as cut."""
     whole = samples(paths, make)
     candidates = cuts(paths)
@@ -129,18 +140,21 @@ def leaks(paths: Sequence[Path], directory: Path, *, cuts_wanted: int, seed: int
     for index in sorted(chosen.tolist()):
         cut = candidates[index]
         then = samples(truncate(paths, cut.ends, directory), make)
-        known = {sequence: sample for sequence, sample in whole.items()
-                 if sequence <= cut.sequence}
+        known = {sequence: sample for sequence, sample in whole.items() if sequence <= cut.sequence}
         if then.keys() != known.keys():
             found.append(f"cut at {cut.sequence}: {len(then)} holds instead of {len(known)}")
             continue
-        found += [difference for sequence in known
-                  for difference in _differences(sequence, known[sequence], then[sequence], make)]
+        found += [
+            difference
+            for sequence in known
+            for difference in _differences(sequence, known[sequence], then[sequence], make)
+        ]
     return found
 
 
-def _differences(sequence: int, ours: Sample, theirs: Sample,
-                 make: Callable[[], EpisodeStream]) -> list[str]:
+def _differences(
+    sequence: int, ours: Sample, theirs: Sample, make: Callable[[], EpisodeStream]
+) -> list[str]:
     if ours == theirs:
         return []
     found = []
@@ -148,29 +162,34 @@ def _differences(sequence: int, ours: Sample, theirs: Sample,
         names = [feature.name for feature in make().features]
         a, b = (np.frombuffer(s.features, np.float32) for s in (ours, theirs))
         differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
-        found += [f"hold {sequence}: {names[column]} {a[column]} then {b[column]}"
-                  for column in np.flatnonzero(differs).tolist()]
+        found += [
+            f"hold {sequence}: {names[column]} {a[column]} then {b[column]}"
+            for column in np.flatnonzero(differs).tolist()
+        ]
     if ours.steps != theirs.steps:
         width = SPEC.num_features
         a, b = (np.frombuffer(s.steps, np.float32).reshape(-1, width) for s in (ours, theirs))
-        columns = ("rows",) if a.shape != b.shape else tuple(
-            SPEC.columns[c] for c in np.unique(np.argwhere(a != b)[:, 1]))
+        columns = (
+            ("rows",)
+            if a.shape != b.shape
+            else tuple(SPEC.columns[c] for c in np.unique(np.argwhere(a != b)[:, 1]))
+        )
         found.append(f"hold {sequence}: steps differ in {columns}")
     if ours.neighbours != theirs.neighbours:
-        found.append(f"hold {sequence}: neighbours differ")
+        shape = (SPEC.neighbours, SPEC.neighbour_steps, SPEC.num_features)
+        a, b = (np.frombuffer(s.neighbours, np.float32).reshape(shape) for s in (ours, theirs))
+        columns = [SPEC.columns[c] for c in np.unique(np.argwhere(a != b)[:, 2])]
+        found.append(f"hold {sequence}: neighbours differ in {columns}")
     if ours.episode != theirs.episode:
         found.append(f"hold {sequence}: the episode differs")
     return found
 
 
-class small_blocks:
+@contextmanager
+def small_blocks(size: int) -> Iterator[None]:
     """Read logs in blocks of another size: the samples must not notice."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __enter__(self) -> None:
-        self.before, timeline.BLOCK_BYTES = timeline.BLOCK_BYTES, self.size
-
-    def __exit__(self, *_: object) -> None:
-        timeline.BLOCK_BYTES = self.before
+    before, timeline.BLOCK_BYTES = timeline.BLOCK_BYTES, size
+    try:
+        yield
+    finally:
+        timeline.BLOCK_BYTES = before

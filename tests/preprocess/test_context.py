@@ -15,12 +15,20 @@ def random_facts(seed: int, count: int = 400) -> np.ndarray:
     rng = np.random.default_rng(seed)
     seconds = np.cumsum(rng.choice((0, 1, 40, 3000, 40_000), count))
     seconds[count // 2 :] += FORGET_SECONDS - 5000
-    return np.stack((rng.integers(0, 6, count), np.arange(count), seconds,
-                     rng.integers(0, len(HOLD_FACTS), count)), axis=1)
+    return np.stack(
+        (
+            rng.integers(0, 6, count),
+            np.arange(count),
+            seconds,
+            rng.integers(0, len(HOLD_FACTS), count),
+        ),
+        axis=1,
+    )
 
 
-def plain_count(facts: np.ndarray, key: int, sequence: int, second: int,
-                window: int | None) -> list[int]:
+def plain_count(
+    facts: np.ndarray, key: int, sequence: int, second: int, window: int | None
+) -> list[int]:
     mine = facts[(facts[:, 0] == key) & (facts[:, 1] <= sequence)]
     # Everything before a silence that is too long is forgotten.
     times = np.append(mine[:, 2], second)
@@ -45,7 +53,8 @@ def test_counts_agree_with_a_plain_loop(seed: int, step: int) -> None:
             assert answer.total[row].tolist() == plain_count(facts, key, sequence, second, None)
             for name, window in WINDOWS.items():
                 assert answer.recent[name][row].tolist() == plain_count(
-                    facts, key, sequence, second, window), (row, name)
+                    facts, key, sequence, second, window
+                ), (row, name)
         table.forget(int(part[-1, 2]))
 
 
@@ -61,8 +70,9 @@ def test_a_key_that_is_not_known_has_nothing() -> None:
 def test_old_rows_go() -> None:
     table = FactTable(HOLD_FACTS, ("10m",))
     count = 1000
-    table.add(np.zeros(count, np.int64), np.arange(count), np.arange(count) * 60,
-              np.full(count, HOLD))
+    table.add(
+        np.zeros(count, np.int64), np.arange(count), np.arange(count) * 60, np.full(count, HOLD)
+    )
     table.forget(count * 60)
     assert len(table) < 15
     answer = table.ask(np.array([0]), np.array([count]), np.array([count * 60]))

@@ -23,19 +23,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("ads", [False, True])
 def test_simulated_log_cut_at_a_hold_gives_the_same_samples(
-        simulated: Callable[..., Path], tmp_path: Path, ads: bool) -> None:
+    simulated: Callable[..., Path], tmp_path: Path, ads: bool
+) -> None:
     assert leaks([simulated(300, ads=ads)], tmp_path, cuts_wanted=5) == []
 
 
 def test_merged_logs_cut_at_a_hold_give_the_same_samples(
-        simulated: Callable[..., Path], tmp_path: Path) -> None:
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
     logs = [simulated(300, ads=True), simulated(300, seed=4), simulated(300)]
     assert leaks(logs, tmp_path, cuts_wanted=4) == []
 
 
 def test_real_logs_cut_at_a_hold_give_the_same_samples(tmp_path: Path) -> None:
-    logs = [p for p in sorted((ROOT / "tests" / "logs").rglob("*"))
-            if p.is_file() and b"\n012 (" in b"\n" + p.read_bytes()]
+    logs = [
+        p
+        for p in sorted((ROOT / "tests" / "logs").rglob("*"))
+        if p.is_file() and b"\n012 (" in b"\n" + p.read_bytes()
+    ]
     if not logs:
         pytest.skip("tests/logs has no log with a hold")
     assert leaks(logs, tmp_path / "together", cuts_wanted=6) == []
@@ -69,8 +74,11 @@ def test_public_logs_cut_at_a_hold_give_the_same_samples(shared: Path, tmp_path:
 
 
 def test_pool_samples_cut_at_a_hold_give_the_same_samples(shared: Path, tmp_path: Path) -> None:
-    logs = [p for p in sorted((shared / "pool" / "samples").rglob("*"))
-            if p.is_file() and b"\n012 (" in p.read_bytes()]
+    logs = [
+        p
+        for p in sorted((shared / "pool" / "samples").rglob("*"))
+        if p.is_file() and b"\n012 (" in p.read_bytes()
+    ]
     assert leaks(logs, tmp_path / "together", cuts_wanted=8) == []
 
 
@@ -83,8 +91,9 @@ def test_batch_borders_have_no_meaning(simulated: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("change", ["permuted", "altered", "dropped"])
-def test_other_futures_change_nothing(simulated: Callable[..., Path], tmp_path: Path,
-                                      change: str) -> None:
+def test_other_futures_change_nothing(
+    simulated: Callable[..., Path], tmp_path: Path, change: str
+) -> None:
     log = simulated(300)
     found = cuts([log])
     cut = found[len(found) // 2]
@@ -103,8 +112,12 @@ def _with_other_future(data: bytes, cut: Cut, change: str) -> bytes:
     if change == "permuted":
         rng.shuffle(events)
     elif change == "altered":
-        events = [event.replace(b"(return value 0)", b"(return value 9)")
-                  .replace(b"Job was released", b"Job was held") for event in events]
+        events = [
+            event.replace(b"(return value 0)", b"(return value 9)").replace(
+                b"Job was released", b"Job was held"
+            )
+            for event in events
+        ]
     else:
         events = [event for event in events if rng.random() < 0.5]
     return past + b"".join(event + b"...\n" for event in events)
@@ -135,12 +148,17 @@ class _Prophet(EpisodeStream):
         early = decisions.hold[new[decisions.hold] & (decisions.decided >= 0)]
         early = early[np.argsort(rows["sequence"][early])]
         fact = np.full(len(early), HOLD_FACTS.index("bad"))
-        self.context.add_holds(_hold_keys(rows[early]), rows["sequence"][early],
-                               rows["clock"][early] // 1_000_000, fact)
+        self.context.add_holds(
+            _hold_keys(rows[early]),
+            rows["sequence"][early],
+            rows["clock"][early] // 1_000_000,
+            fact,
+        )
 
 
 def test_an_outcome_that_is_known_too_early_is_caught(
-        simulated: Callable[..., Path], tmp_path: Path) -> None:
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
     found = leaks([simulated(300)], tmp_path, cuts_wanted=3, make=lambda: _Prophet(SPEC))
     assert any("_bad_" in difference or "_success_rate" in difference for difference in found)
 

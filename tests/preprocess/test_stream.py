@@ -45,9 +45,11 @@ def outcomes_by_hold(batches: list[EpisodeBatch]) -> dict[Key, Outcome]:
 
 
 def outcomes_of_plain_reading(path: Path) -> dict[Key, Outcome]:
-    return {(sequence.job.cluster, sequence.job.proc, episode.number): outcome_of(episode)
-            for sequence in sequences(read_log(path, CLOCK).events())
-            for episode in hold_episodes(sequence)}
+    return {
+        (sequence.job.cluster, sequence.job.proc, episode.number): outcome_of(episode)
+        for sequence in sequences(read_log(path, CLOCK).events())
+        for episode in hold_episodes(sequence)
+    }
 
 
 def test_outcomes_agree_with_the_plain_reading_of_each_job(simulated: Callable[..., Path]) -> None:
@@ -56,13 +58,15 @@ def test_outcomes_agree_with_the_plain_reading_of_each_job(simulated: Callable[.
     with small_blocks(50_000):  # outcomes arrive long after their holds
         _, batches = run([log])
     assert outcomes_by_hold(batches) == expected
-    assert {Outcome.SUCCEEDED, Outcome.HELD_SAME, Outcome.NEVER_RELEASED} <= set(
-        expected.values())
+    assert {Outcome.SUCCEEDED, Outcome.HELD_SAME, Outcome.NEVER_RELEASED} <= set(expected.values())
 
 
 def test_outcomes_of_real_holds_agree_with_the_plain_reading(shared: Path) -> None:
-    logs = [p for p in sorted((shared / "pool" / "samples").glob("*.log"))
-            if b"\n012 (" in p.read_bytes()]
+    logs = [
+        p
+        for p in sorted((shared / "pool" / "samples").glob("*.log"))
+        if b"\n012 (" in p.read_bytes()
+    ]
     for log in logs:
         assert outcomes_by_hold(run([log])[1]) == outcomes_of_plain_reading(log), log.name
     assert len(logs) > 10
@@ -96,14 +100,14 @@ LOG = """000 (001.000.000) 2026-03-02 10:00:00 Job submitted from host: <10.0.0.
 \t900000  -  ResidentSetSize of job (KB)
 ...
 012 (001.000.000) 2026-03-02 10:05:00 Job was held.
-\tError from slot1_1@ep1: Job has gone over memory limit of 1024 megabytes. Peak usage: 1536 megabytes.
+\tError from slot1_1@ep1: Job has gone over memory limit of 1024 MB. Peak usage: 1536 MB.
 \tCode 34 Subcode 0
 ...
 013 (001.000.000) 2026-03-02 10:10:00 Job was released.
 \tvia condor_release (by user anna)
 ...
 012 (001.000.000) 2026-03-02 10:12:00 Job was held.
-\tError from slot1_2@ep1: Job has gone over memory limit of 1024 megabytes. Peak usage: 1600 megabytes.
+\tError from slot1_2@ep1: Job has gone over memory limit of 1024 MB. Peak usage: 1600 MB.
 \tCode 34 Subcode 0
 ...
 013 (001.000.000) 2026-03-02 11:00:00 Job was released.
@@ -118,7 +122,7 @@ LOG = """000 (001.000.000) 2026-03-02 10:00:00 Job submitted from host: <10.0.0.
 000 (002.000.000) 2026-03-02 11:31:00 Job submitted from host: <10.0.0.1:9618>
 ...
 012 (002.000.000) 2026-03-02 11:32:00 Job was held.
-\tError from slot1_7@ep1: Job has gone over memory limit of 512 megabytes. Peak usage: 600 megabytes.
+\tError from slot1_7@ep1: Job has gone over memory limit of 512 MB. Peak usage: 600 MB.
 \tCode 34 Subcode 0
 ...
 """
@@ -139,8 +143,11 @@ def test_features_say_what_happened(three_holds: dict[str, list[float]]) -> None
         return three_holds[name][0]
 
     assert (first("hold_code"), first("hold_subcode"), first("hold_number")) == (34, 0, 1)
-    assert (first("hold_used_mb"), first("hold_limit_mb"),
-            first("hold_used_over_limit")) == (1536, 1024, 1.5)
+    assert (first("hold_used_mb"), first("hold_limit_mb"), first("hold_used_over_limit")) == (
+        1536,
+        1024,
+        1.5,
+    )
     assert (first("job_age"), first("job_wait_for_start"), first("job_run_last")) == (300, 60, 240)
     assert (first("job_memory_peak"), first("job_starts"), first("job_points")) == (900, 1, 1)
     assert np.isnan(first("past_since_hold"))
@@ -148,13 +155,17 @@ def test_features_say_what_happened(three_holds: dict[str, list[float]]) -> None
     assert np.isnan(first("owner_hold_1h"))  # nobody said whose job it is
     second = {name: values[1] for name, values in three_holds.items()}
     assert (second["past_since_hold"], second["past_since_release"], second["past_held"]) == (
-        420, 120, 300)
+        420,
+        120,
+        300,
+    )
     assert (second["past_quick_holds"], second["past_starts_since_release"]) == (0, 0)
     assert (second["past_holds_same_template"], second["past_releases_by_user"]) == (1, 1)
 
 
 def test_an_outcome_is_known_only_from_the_event_that_decides_it(
-        three_holds: dict[str, list[float]]) -> None:
+    three_holds: dict[str, list[float]],
+) -> None:
     # The second hold itself tells that the first release ended badly; at 11:30 the second
     # release is known to have ended well, and the third hold sees both.
     assert three_holds["template_bad_total"] == [0, 1, 1]
@@ -219,16 +230,22 @@ def test_odd_input_is_counted_and_survived(tmp_path: Path) -> None:
 def test_a_cluster_id_that_is_submitted_again_begins_another_life(tmp_path: Path) -> None:
     submit = "000 (001.000.000) 2026-03-02 {} Job submitted from host: <10.0.0.1:9618>"
     held = "012 (001.000.000) 2026-03-02 {} Job was held.\n\tran too long\n\tCode 3 Subcode 0"
-    log = write(tmp_path / "lives.log", submit.format("10:00:00"), held.format("10:01:00"),
-                submit.format("11:00:00"), held.format("11:01:00"))
+    log = write(
+        tmp_path / "lives.log",
+        submit.format("10:00:00"),
+        held.format("10:01:00"),
+        submit.format("11:00:00"),
+        held.format("11:01:00"),
+    )
     stream, [batch] = run([log])
     assert batch.episodes["number"].tolist() == [1, 1]
     assert [OUTCOMES[o] for o in batch.outcomes["outcome"]] == [Outcome.NEVER_RELEASED] * 2
     assert stream.counts["jobs"] == 2
 
 
-def test_the_same_events_from_two_logs_count_once(simulated: Callable[..., Path],
-                                                  tmp_path: Path) -> None:
+def test_the_same_events_from_two_logs_count_once(
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
     log = simulated(300)
     copy = tmp_path / "copy.log"
     copy.write_bytes(log.read_bytes())
@@ -239,8 +256,7 @@ def test_the_same_events_from_two_logs_count_once(simulated: Callable[..., Path]
     assert stream.counts["duplicates"] * 2 == stream.counts["events"]
 
 
-def test_a_saved_pass_goes_on_where_it_was(simulated: Callable[..., Path],
-                                           tmp_path: Path) -> None:
+def test_a_saved_pass_goes_on_where_it_was(simulated: Callable[..., Path], tmp_path: Path) -> None:
     data = simulated(300, ads=True).read_bytes()
     log, path = tmp_path / "EventLog", tmp_path / "store.sqlite"
     state = tmp_path / "pass.npz"
