@@ -25,6 +25,9 @@ ENOUGH = 4  # samples below which there is no trend
 REACH = 10.0
 # Residuals of usage are correlated in time, so the plain standard error is too small.
 CAUTION = 2.0
+# Over the limit and still alive: nobody enforces it at once, but the starter looks at the
+# usage every STARTER_UPDATE_INTERVAL, which is 300 s by default.
+OVERDUE = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
 # Share of steady trends that are taken to reach the limit, when nobody has measured it.
 CREDENCE = 0.5
@@ -166,6 +169,7 @@ class Risk:
         self.credence = credence
         self.samples: Deque[Sample] = deque(maxlen=LONG)
         self._since: Dict[str, float] = {}
+        self._episodes: Dict[str, float] = {}
         self.ended_alarms = 0  # alarms that passed without a failure
 
     def add(self, sample: Sample, now: float) -> Tuple[Alarm, ...]:
@@ -173,10 +177,16 @@ class Risk:
         self.samples.append(sample)
         alarms = []
         for cause, leads in self.exhaustion():
+            over = cause + " over"
+            if leads == [0.0]:
+                begun = self._begun(over, OVERDUE, now)
+                alarms.append(self._alarm(cause, self.credence, OVERDUE, begun, now))
+                continue
+            self._episodes.pop(over, None)
             finite = tuple(lead for lead in leads if lead < math.inf)
             if finite:
                 probability = self.credence * len(finite) / len(leads)
-                alarms.append(self._alarm(cause, probability, finite, now))
+                alarms.append(self._alarm(cause, probability, finite, now, now))
         if sample.end is not None:
             alarms.append(
                 Alarm(
@@ -187,21 +197,37 @@ class Risk:
                     TIME,
                 )
             )
-        if self.trees is not None and len(self.samples) >= ENOUGH:
+        if self.trees is not None and self.trees.leads and len(self.samples) >= ENOUGH:
             probability = self.trees.probability(self.features())
-            leads_in_seconds = tuple(lead * self.interval for lead in self.trees.leads)
-            if leads_in_seconds:
-                alarms.append(self._alarm("usage", probability, leads_in_seconds, now))
+            if probability >= self.trees.threshold:
+                seconds = tuple(lead * self.interval for lead in self.trees.leads)
+                begun = self._begun("usage", seconds, now)
+                alarms.append(self._alarm("usage", probability, seconds, begun, now))
+            elif probability < self.trees.threshold / 2.0:
+                self._episodes.pop("usage", None)
         standing = {alarm.cause for alarm in alarms if alarm.probability >= GIVEN_UP}
         for cause in [cause for cause in self._since if cause not in standing]:
             del self._since[cause]
             self.ended_alarms += 1
         return tuple(alarms)
 
-    def _alarm(self, cause: str, probability: float, leads: Tuple[float, ...], now: float) -> Alarm:
+    def _begun(self, cause: str, leads: Sequence[float], now: float) -> float:
+        """Return when the alarm began, from which its lead times count.
+
+        Counting them from each new sample would put the failure off for ever, and the save
+        with it. When all of them have passed, the alarm begins again.
+        """
+        begun = self._episodes.setdefault(cause, now)
+        if now - begun >= leads[-1]:
+            begun = self._episodes[cause] = now
+        return begun
+
+    def _alarm(
+        self, cause: str, probability: float, leads: Tuple[float, ...], at: float, now: float
+    ) -> Alarm:
         if probability >= RAISED:
             self._since.setdefault(cause, now)
-        return Alarm(probability, leads, now, self._since.get(cause, now), cause)
+        return Alarm(probability, leads, at, self._since.get(cause, now), cause)
 
     def exhaustion(self) -> List[Tuple[str, List[float]]]:
         """Return, for each resource with a limit, equally likely times until it is reached."""

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from condor_advice.model import usage
-from condor_checkpoint.risk import FEATURES, HORIZON, Risk, Trees, fit_trend, leads_to_limit
+from condor_checkpoint.risk import (
+    FEATURES,
+    HORIZON,
+    OVERDUE,
+    Risk,
+    Trees,
+    fit_trend,
+    leads_to_limit,
+)
 from condor_checkpoint.sample import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +59,32 @@ def test_no_alarm_without_a_trend_towards_the_limit(values):
 
 def test_a_limit_that_is_passed_is_now():
     assert leads_to_limit([fit_trend([0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])], -1.0) == [0.0]
+
+
+def test_over_the_limit_and_still_alive_there_is_still_time_for_a_save():
+    _, alarms = watch([10.0 * n for n in range(105)])
+    assert alarms["memory"].leads == OVERDUE
+    assert alarms["memory"].at == 100.0  # since it was over
+
+
+def test_lead_times_count_from_when_an_alarm_began_and_not_from_each_sample():
+    trees = Trees(
+        {
+            "format": 1,
+            "features": list(FEATURES),
+            "base": 2.0,  # always alarmed
+            "trees": [],
+            "calibration": [1.0, 0.0],
+            "card": {"leads": [10.0, 20.0], "threshold": 0.5, "recall": 0.5, "precision": 0.5},
+        }
+    )
+    risk = Risk(5.0, trees)
+    begun = []
+    for n in range(40):
+        alarms = risk.add(Sample(5.0 * n, 5.0 * n), 5.0 * n)
+        begun += [alarm.at for alarm in alarms if alarm.cause == "usage"]
+    # From the fourth sample on; and anew when all lead times, 100 s, have passed.
+    assert sorted(set(begun)) == [15.0, 115.0]
 
 
 def test_a_trend_is_not_believed_for_much_longer_than_it_was_seen():
