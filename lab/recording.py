@@ -167,8 +167,8 @@ def pack(directory: Path, target: Path) -> None:
     """Write a recording as one reproducible .tar.xz."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        # The global log first and the user logs right after it: nearly the same bytes, so
-        # that the second copy costs next to nothing.
+        # The user logs repeat the global log; the dictionary below spans them all, so that
+        # the second copy costs next to nothing.
         for path in sorted(p for p in directory.rglob("*") if p.is_file()):
             text = path.read_text()
             if found := traces_of_this_machine(text):
@@ -177,8 +177,7 @@ def pack(directory: Path, target: Path) -> None:
             data = text.encode()
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME,
-                "dict_size": 1 << 28}]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 27}]
     target.write_bytes(lzma.compress(buffer.getvalue(), lzma.FORMAT_XZ, filters=filters))
 
 

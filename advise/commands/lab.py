@@ -87,6 +87,29 @@ def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> Non
                f"episodes, for {use}")
 
 
+@lab.command("recordings")
+@click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of one of them.")
+@click.option("--json", "as_json", is_flag=True, help="Print their manifest as one JSON object.")
+def list_recordings(table: str | None, as_json: bool) -> None:
+    """List the recordings that come along."""
+    from condor_advice.lab.recording import format_table, shipped
+
+    known = shipped()
+    if table is not None and table not in known:
+        raise UsageError(f"there is no recording {table!r}; there are {', '.join(known)}")
+    if as_json:
+        click.echo(json.dumps(known if table is None else known[table]))
+    elif table is not None:
+        click.echo(format_table(known[table]["episodes_by_scenario"]))
+    else:
+        for name, entry in known.items():
+            settings = entry["settings"]
+            released = "randomised" if settings["randomised_release"] else "by owners"
+            click.echo(f"{name:10} {entry['use']:6} {settings['minutes']:4.0f} min "
+                       f"{entry['jobs']:6d} jobs {entry['episodes']:6d} episodes, released "
+                       f"{released}, {settings['memory_policy']} memory policy")
+
+
 @lab.command("scenarios")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
 def list_scenarios(as_json: bool) -> None:
