@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,6 +134,7 @@ SHARED_FEATURES = (
 
 # Events of one second are taken in the order of their jobs, and for one job in this order;
 # ends come after everything else of that second, so that nobody profits from them yet.
+# Questions have even numbers.
 ASK_AT_SUBMIT, SUBMIT, ASK_AT_START, START, ASK_LATER, END = range(6)
 
 
@@ -221,9 +222,10 @@ class History:
         """Move through these events (in order); return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
-        asked = events.take(events.is_question)
+        slim = events.without_passengers()
+        asked = slim.take(slim.is_question)
         answers = [
-            _features(level.advance(events.key(name), events), asked, features_of(name))
+            _features(level.advance(events.key(name), slim), asked, features_of(name))
             for name, level in self.levels.items()
         ]
         self.now = float(events.time[-1])
@@ -273,7 +275,9 @@ class Level:
         """Work off events; return the state of its key at each question, before its own event."""
         distinct, which = np.unique(keys, return_inverse=True)
         slots = self._slots(distinct, float(events.time[-1]))
-        order = np.argsort(which, kind="stable")
+        # NumPy sorts 16-bit numbers in linear time.
+        small = which.astype(np.uint16) if len(distinct) < 1 << 16 else which
+        order = np.argsort(small, kind="stable")
         segment = which[order]
         first = np.flatnonzero(np.r_[True, segment[1:] != segment[:-1]])
         last = np.r_[first[1:], len(segment)] - 1
@@ -361,7 +365,7 @@ class Events:
     @property
     def is_question(self) -> npt.NDArray[np.bool_]:
         """True where a question stands, not an event."""
-        return np.isin(self.kind, (ASK_AT_SUBMIT, ASK_AT_START, ASK_LATER))
+        return np.asarray(self.kind % 2 == 0)
 
     def key(self, level: str) -> Keys:
         """Return the keys of one level."""
@@ -383,6 +387,11 @@ class Events:
             self.keys[index],
             self.levels,
         )
+
+    def without_passengers(self) -> Events:
+        """Return the events without the columns that are only handed through: less to copy."""
+        nothing = np.empty((len(self), 0))
+        return replace(self, static=nothing.astype(np.float32), keys=nothing.astype(np.uint64))
 
     def in_order(self) -> Events:
         """Return the events in the order in which the world could have told them."""
@@ -513,10 +522,11 @@ def _recur(
         return values
     groups = segment[chosen]
     opens = np.r_[True, groups[1:] != groups[:-1]]
-    factors, terms = steps(events.take(chosen), opens, before[groups])
+    carried = before[groups[opens]]
+    factors, terms = steps(events.take(chosen), opens, carried)
     # The first event of a key takes up what was known before this block; its factor becomes 0,
     # and so no product ever reaches into the key before it.
-    terms[opens] += factors[opens] * before[groups[opens]]
+    terms[opens] += factors[opens] * carried
     factors[opens] = 0.0
     longest = int(np.max(np.diff(np.r_[np.flatnonzero(opens), len(chosen)])))
     _scan(factors, terms, longest)
@@ -539,7 +549,7 @@ def _scan(factors: Floats, terms: Floats, longest: int) -> None:
 def _outcome_steps(
     events: Events,
     opens: npt.NDArray[np.bool_],
-    before: Floats,
+    carried: Floats,
 ) -> tuple[Floats, Floats]:
     count = len(events)
     factors = np.ones((count, len(OUTCOME_FIELDS)))
@@ -565,7 +575,7 @@ def _outcome_steps(
     few = FADE_BY_OUTCOME["few"]
     put("fail_long", np.where(long > 0, few, 1.0), long * (1.0 - few) * failed)
     previous = np.r_[0.0, events.time[:-1]]
-    previous[opens] = before[opens, column["end_time"]]
+    previous[opens] = carried[:, column["end_time"]]
     for name, hours in FADE_BY_HOURS.items():
         fade = np.exp2((previous - events.time) / (3600.0 * hours))
         put(f"fail_{name}", fade, failed)
@@ -586,11 +596,11 @@ def _outcome_steps(
 def _submit_steps(
     events: Events,
     opens: npt.NDArray[np.bool_],
-    before: Floats,
+    carried: Floats,
 ) -> tuple[Floats, Floats]:
     column = {name: index for index, name in enumerate(SUBMIT_FIELDS)}
     previous = np.r_[0.0, events.time[:-1]]
-    previous[opens] = before[opens, column["submit_time"]]
+    previous[opens] = carried[:, column["submit_time"]]
     gap = events.time - previous
     one, zero = np.ones(len(events)), np.zeros(len(events))
     factors = {
