@@ -27,6 +27,7 @@ REACH = 10.0
 CAUTION = 2.0
 # Over the limit and still alive: nobody enforces it at once, but the starter looks at the
 # usage every STARTER_UPDATE_INTERVAL, which is 300 s by default.
+OVER = 0.9
 OVERDUE = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
 # Share of steady trends that are taken to reach the limit, when nobody has measured it.
@@ -180,7 +181,7 @@ class Risk:
             over = cause + " over"
             if leads == [0.0]:
                 begun = self._begun(over, OVERDUE, now)
-                alarms.append(self._alarm(cause, self.credence, OVERDUE, begun, now))
+                alarms.append(self._alarm(cause, OVER, OVERDUE, begun, now))
                 continue
             self._episodes.pop(over, None)
             finite = tuple(lead for lead in leads if lead < math.inf)

@@ -65,6 +65,7 @@ def test_over_the_limit_and_still_alive_there_is_still_time_for_a_save():
     _, alarms = watch([10.0 * n for n in range(105)])
     assert alarms["memory"].leads == OVERDUE
     assert alarms["memory"].at == 100.0  # since it was over
+    assert alarms["memory"].probability > 0.8
 
 
 def test_lead_times_count_from_when_an_alarm_began_and_not_from_each_sample():
