@@ -57,6 +57,7 @@ class FactTable:
         self.count = np.empty((0, width), np.int64)
         self.last = np.empty((0, width), np.int64)
         self.last_sequence = np.empty((0, width), np.int64)
+        self._order: tuple[Ints, Ints] | None = None  # worked out when it is first asked for
 
     def __len__(self) -> int:
         return len(self.key)
@@ -79,6 +80,7 @@ class FactTable:
             ("last_sequence", last_sequence),
         ):
             setattr(self, name, np.concatenate((getattr(self, name), new))[merged])
+        self._order = None
 
     def _running(
         self, key: Ints, sequence: Ints, second: Ints, fact: Ints
@@ -112,7 +114,7 @@ class FactTable:
         """Answer for each key as of the event with this sequence number, that one included."""
         width = len(self.facts)
         asked = np.maximum(key, 0)
-        ordered = (self.key << _ORDER_BITS) + self.sequence
+        ordered, timed = self._orders()
         row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
         row, known = self._same_key(row, asked, key)
         known &= second - self._take(self.second, row) <= FORGET_SECONDS
@@ -120,7 +122,6 @@ class FactTable:
         total = np.where(some, self._take(self.count, row), 0)
         last = np.where(some, self._take(self.last, row), -1)
         last_sequence = np.where(some, self._take(self.last_sequence, row), -1)
-        timed = (self.key << _ORDER_BITS) + self.second
         recent = {}
         for name in self.windows:
             since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
@@ -133,6 +134,13 @@ class FactTable:
             recent[name] = total - np.where(counted, self._take(self.count, start), 0)
         assert total.shape == (len(key), width)
         return Answer(total, last, last_sequence, recent)
+
+    def _orders(self) -> tuple[Ints, Ints]:
+        """Return the rows' places by key and sequence, and by key and second."""
+        if self._order is None or len(self._order[0]) != len(self.key):
+            high = self.key << _ORDER_BITS
+            self._order = high + self.sequence, high + self.second
+        return self._order
 
     def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         inside = np.maximum(row, 0)
@@ -155,7 +163,13 @@ class FactTable:
             if not kept.all():
                 for name in ("key", "sequence", "second", "count", "last", "last_sequence"):
                     setattr(self, name, getattr(self, name)[kept])
+                self._order = None
         return np.unique(self.key)
+
+    def renumber(self, alive: Ints) -> None:
+        """Give keys the place that they have among those alive."""
+        self.key = np.searchsorted(alive, self.key)
+        self._order = None
 
 
 @dataclass(slots=True)
@@ -193,7 +207,7 @@ class Level:
         self.keys = {key: place[old] for key, old in self.keys.items() if old in place}
         self.next_key = len(alive)
         for table in tables:
-            table.key = np.searchsorted(alive, table.key)
+            table.renumber(alive)
 
 
 # level -> whether it counts what jobs do anyway, too

@@ -49,8 +49,9 @@ class Held:
         self.first = first  # where the life of each held job begins
         self.context = context
         self.hold = steps[at]
-        self.time: Ints = steps["time"]
-        self.kind = steps["kind"]
+        self.time: Ints = np.ascontiguousarray(steps["time"])
+        self.kind = np.ascontiguousarray(steps["kind"])
+        self._facts: dict[tuple[str, str, str | None], Floats] = {}
 
     # ---- the job's own steps
 
@@ -200,15 +201,16 @@ class Held:
 
     def facts(self, level: str, fact: str, window: str | None = None) -> Floats:
         """Count facts of a level, so far or in a window; NaN where the hold has no such key."""
-        holds, traffic = self.context[level]
-        facts, answer = (HOLD_FACTS, holds) if fact in HOLD_FACTS else (TRAFFIC_FACTS, traffic)
-        assert answer is not None
-        counts = answer.total if window is None else answer.recent[window]
-        return np.where(self.has(level), counts[:, facts.index(fact)].astype(np.float64), np.nan)
-
-    def has(self, level: str) -> Bools:
-        """Tell for which holds a level's key is known: every one of them is a fact there."""
-        found: Bools = self.context[level][0].total[:, HOLD_FACTS.index("hold")] > 0
+        found = self._facts.get((level, fact, window))
+        if found is None:
+            holds, traffic = self.context[level]
+            facts, answer = (HOLD_FACTS, holds) if fact in HOLD_FACTS else (TRAFFIC_FACTS, traffic)
+            assert answer is not None
+            counts = answer.total if window is None else answer.recent[window]
+            found = counts[:, facts.index(fact)].astype(np.float64)
+            # Where a level's key is known, the hold itself is a fact there.
+            found[holds.total[:, HOLD_FACTS.index("hold")] == 0] = np.nan
+            self._facts[level, fact, window] = found
         return found
 
     def since_fact(self, level: str, fact: str) -> Floats:
@@ -896,7 +898,7 @@ FEATURE_NAMES = tuple(feature.name for feature in FEATURES)
 
 def feature_table(held: Held, features: tuple[Feature, ...] = FEATURES) -> npt.NDArray[np.float32]:
     """Compute the features of all holds of a batch; axes: (hold, feature)."""
-    table = np.empty((len(held.at), len(features)), np.float32)
+    table = np.empty((len(features), len(held.at)), np.float32)
     for column, feature in enumerate(features):
-        table[:, column] = feature.compute(held)
-    return table
+        table[column] = feature.compute(held)
+    return np.ascontiguousarray(table.T)

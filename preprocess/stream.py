@@ -59,7 +59,7 @@ Bools = npt.NDArray[np.bool_]
 # An event of a job this long after its end, or after its last sign of life, begins another
 # life of that job: nothing of the old one is kept so long.
 GRACE_US = 2 * 3600 * 1_000_000
-SILENCE_US = 60 * 86400 * 1_000_000
+SILENCE_US = 30 * 86400 * 1_000_000
 # A report of the image size between two others goes once the next is this much younger; a
 # second copy of it from another log has come by then.
 SETTLED_US = 60 * 1_000_000

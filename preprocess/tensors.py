@@ -56,7 +56,7 @@ _TRANSFERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Window:
     """Rows of steps, each with where its job's life begins and the hold it leads to."""
 
@@ -64,6 +64,16 @@ class Window:
     row: Ints
     first: Ints
     hold: Ints
+
+    @cached_property
+    def kind(self) -> npt.NDArray[np.int16]:
+        """The kind of event of each row."""
+        return np.ascontiguousarray(self.steps["kind"])[self.row]
+
+    @cached_property
+    def part(self) -> npt.NDArray[np.int8]:
+        """The part of each row."""
+        return np.ascontiguousarray(self.steps["part"])[self.row]
 
     def value(self, name: str) -> Floats:
         """Return a field of each row, 0 where it has none."""
@@ -88,13 +98,11 @@ class StepColumn:
 
 
 def _is(kind: Kind) -> Callable[[Window], npt.NDArray[np.generic]]:
-    return lambda w: w.steps["kind"][w.row] == kind
+    return lambda w: w.kind == kind
 
 
 def _part(part: int) -> Callable[[Window], npt.NDArray[np.generic]]:
-    return lambda w: (
-        (w.steps["kind"][w.row] == Kind.FILE_TRANSFER) & (w.steps["part"][w.row] == part)
-    )
+    return lambda w: (w.kind == Kind.FILE_TRANSFER) & (w.part == part)
 
 
 def _log(name: str) -> Callable[[Window], npt.NDArray[np.generic]]:
@@ -107,7 +115,7 @@ def _channel(index: int) -> Callable[[Window], npt.NDArray[np.generic]]:
 
 def _acted(who: int) -> Callable[[Window], npt.NDArray[np.generic]]:
     acts = (Kind.JOB_HELD, Kind.JOB_RELEASED, Kind.JOB_ABORTED)
-    return lambda w: np.isin(w.steps["kind"][w.row], acts) & (w.steps["part"][w.row] == who)
+    return lambda w: np.isin(w.kind, acts) & (w.part == who)
 
 
 def _moved(window: Window) -> npt.NDArray[np.generic]:
@@ -133,7 +141,7 @@ def _template(window: Window) -> npt.NDArray[np.generic]:
 
 
 def _family(window: Window) -> npt.NDArray[np.generic]:
-    held = window.steps["kind"][window.row] == Kind.JOB_HELD
+    held = window.kind == Kind.JOB_HELD
     return np.where(held, window.steps["family"][window.row], 0)
 
 
@@ -223,10 +231,10 @@ class TensorSpec:
 def encode_rows(steps: Steps, row: Ints, first: Ints, hold: Ints) -> EpisodeTensor:
     """Encode rows of steps; `first` is where each one's life begins, `hold` where it leads to."""
     window = Window(steps, row, first, hold)
-    tensor = np.empty((len(row), len(STEP_COLUMNS)), np.float32)
+    tensor = np.empty((len(STEP_COLUMNS), len(row)), np.float32)
     for index, column in enumerate(STEP_COLUMNS):
-        tensor[:, index] = column.compute(window)
-    return tensor
+        tensor[index] = column.compute(window)
+    return np.ascontiguousarray(tensor.T)
 
 
 def encode_holds(
@@ -302,6 +310,7 @@ def encode_neighbours(
     plain = np.isin(steps["kind"], NEIGHBOUR_KINDS)
     low = np.searchsorted(recent["clock"], hold["clock"] - spec.frame_seconds * 1_000_000, "right")
     high = np.searchsorted(recent["sequence"], hold["sequence"])
+    chosen: list[tuple[int, int, Ints]] = []
     for nth in range(spec.neighbours):
         place = low + draw(spec.seed, hold["sequence"], nth, high - low)
         drawn = recent[np.minimum(place, len(recent) - 1)]
@@ -312,15 +321,19 @@ def encode_neighbours(
             rows = rows[sequence[rows] < hold["sequence"][index]]
             seen = rows[sequence[rows] == drawn["sequence"][index]]
             # An earlier life of that job is over, and its steps may be gone.
-            if not len(seen) or life[seen[0]] != life[rows[-1]]:
-                continue
-            rows = rows[plain[rows] & (life[rows] == life[seen[0]])][-spec.neighbour_steps :]
-            shown = np.append(steps[rows], hold[index : index + 1])
-            encoded = encode_rows(
-                shown,
-                np.arange(len(rows)),
-                np.zeros(len(rows), np.int64),
-                np.full(len(rows), len(rows)),
-            )
-            tensor[index, nth, spec.neighbour_steps - len(rows) :] = encoded
+            if len(seen) and life[seen[0]] == life[rows[-1]]:
+                rows = rows[plain[rows] & (life[rows] == life[seen[0]])]
+                chosen.append((index, nth, rows[-spec.neighbour_steps :]))
+    if chosen:
+        lengths = np.array([len(rows) for _, _, rows in chosen])
+        offsets = np.append(0, np.cumsum(lengths))
+        shown = np.concatenate((steps[np.concatenate([rows for _, _, rows in chosen])], hold))
+        encoded = encode_rows(
+            shown,
+            np.arange(offsets[-1]),
+            np.repeat(offsets[:-1], lengths),
+            np.repeat(offsets[-1] + np.array([index for index, _, _ in chosen]), lengths),
+        )
+        for (index, nth, _), start, stop in zip(chosen, offsets, offsets[1:], strict=False):
+            tensor[index, nth, spec.neighbour_steps - (stop - start) :] = encoded[start:stop]
     return tensor

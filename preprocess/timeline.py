@@ -35,7 +35,8 @@ from condor_advice.preprocess.steps import (
 Ints = npt.NDArray[np.int64]
 
 _YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
+BATCH_STEPS = 1 << 16  # of one log; small batches cost more than they save
 # Events of one log are out of order by a little, since each daemon stamps its own; more than
 # this is a clock that was set back.
 CLOCK_STEP_US = 3600 * 1_000_000
@@ -83,15 +84,20 @@ class Source:
     ended: bool = False
 
     def load(self, names: Names) -> bool:
-        """Read one more block into the buffer; tell whether there was one."""
+        """Read more blocks into the buffer, some at a time; tell whether there were any."""
+        parts = [self.buffer]
+        count = 0
         for columns in self.blocks:
             steps = read_steps(columns, self.access_point, self.log, names)
-            if len(steps):
-                steps["clock"] = self.clock.follow(steps["time"])
-                self.buffer = join_steps(self.buffer, steps) if len(self.buffer) else steps
-                return True
-        self.ended = True
-        return False
+            steps["clock"] = self.clock.follow(steps["time"])
+            parts.append(steps)
+            count += len(steps)
+            if count >= BATCH_STEPS:
+                break
+        else:
+            self.ended = True
+        self.buffer = join_steps(*parts)
+        return count > 0
 
 
 class Timeline:

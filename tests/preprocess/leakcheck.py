@@ -188,8 +188,9 @@ def _differences(
 @contextmanager
 def small_blocks(size: int) -> Iterator[None]:
     """Read logs in blocks of another size: the samples must not notice."""
-    before, timeline.BLOCK_BYTES = timeline.BLOCK_BYTES, size
+    before = timeline.BLOCK_BYTES, timeline.BATCH_STEPS
+    timeline.BLOCK_BYTES, timeline.BATCH_STEPS = size, 1
     try:
         yield
     finally:
-        timeline.BLOCK_BYTES = before
+        timeline.BLOCK_BYTES, timeline.BATCH_STEPS = before

@@ -17,6 +17,7 @@ from condor_advice.preprocess.features import FEATURES, Feature, Held
 from condor_advice.preprocess.labels import Decisions
 from condor_advice.preprocess.steps import Steps
 from condor_advice.preprocess.stream import EpisodeStream, _hold_keys
+from condor_advice.preprocess.timeline import _YEARLESS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +64,8 @@ def test_public_logs_cut_at_a_hold_give_the_same_samples(shared: Path, tmp_path:
         for member in tar:
             file = tar.extractfile(member) if member.isfile() and member.size < 200_000 else None
             data = file.read() if file else b""
-            if b"\n012 (" in data:
+            # Years that dates do not have come from the file's own date, which is not the log's.
+            if b"\n012 (" in data and not _YEARLESS.search(data):
                 logs.append(tmp_path / f"{len(logs):03d}.log")
                 logs[-1].write_bytes(data)
             if len(logs) == 40:
@@ -156,6 +158,7 @@ class _Prophet(EpisodeStream):
         )
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log1p")
 def test_an_outcome_that_is_known_too_early_is_caught(
     simulated: Callable[..., Path], tmp_path: Path
 ) -> None:
