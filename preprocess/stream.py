@@ -405,18 +405,24 @@ class EpisodeStream:
         order = np.argsort(rows["sequence"][holds])
         at, begin = at[order], begin[order]
         hold = own[at]
-        answers = self.context.ask(_hold_keys(hold), hold["sequence"], hold["clock"] // 1_000_000)
-        held = Held(own, at, begin, answers)
+        held, features = self._tabulate(own, at, begin)
         steps, offsets = encode_holds(own, at, begin, self.spec)
         neighbours = self._neighbours(hold, rest, rows, life)
         return EpisodeBatch(
             self._episodes(held),
-            feature_table(held, self.features),
+            features,
             steps,
             offsets,
             neighbours,
             self._outcomes(rows, new, decisions),
         )
+
+    def _tabulate(self, own: Steps, at: Ints, begin: Ints) -> tuple[Held, npt.NDArray[np.float32]]:
+        """Compute the features of holds at these rows."""
+        hold = own[at]
+        second = hold["clock"] // 1_000_000
+        held = Held(own, at, begin, self.context.ask(_hold_keys(hold), hold["sequence"], second))
+        return held, feature_table(held, self.features)
 
     def _episodes(self, held: Held) -> npt.NDArray[np.void]:
         found = np.zeros(len(held.at), EPISODE)

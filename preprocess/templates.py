@@ -326,7 +326,7 @@ def _both(first: Callable[[str], bool], *others: Callable[[str], bool]) -> Calla
 _MISSING = _has("errno 2)", "no such file or directory")
 _DENIED = _has("errno 13)", "errno 1)", "permission denied")
 _READING = _has("reading from", "failed to read")
-_EXCEEDED = _has("exceed", "over ", "too much", "limit", "violat")
+_EXCEEDED = _has("exceed", "over ", "above", "too much", "limit", "violat")
 # The first rule that applies names the family.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     (
@@ -391,7 +391,23 @@ _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("output_other", _output),
     ("exit_status", _has("onexithold", "exit code", "exited with", "exit status", "exitcode")),
 )
-_SURE = {1: "user", 15: "submitted_on_hold", 16: "spooling"}
+# Codes that mean one thing in every version; the others are told by their text first.
+_SURE = {
+    1: "user",
+    14: "working_directory",
+    15: "submitted_on_hold",
+    16: "spooling",
+    19: "hook",
+    22: "event_log",
+    32: "transfer_size",
+    33: "transfer_size",
+    43: "script",
+    44: "script",
+    45: "container",
+    46: "duration",
+    47: "duration",
+    48: "hook",
+}
 _EXECUTION = {6: "exec_other"}
 _RESOURCES = {
     (21, 102): "memory",
@@ -409,13 +425,10 @@ _BY_CODE = {
     9: "standard_streams",
     10: "standard_streams",
     11: "protocol",
-    14: "working_directory",
     17: "protocol",
     18: "protocol",
-    19: "hook",
     20: "deferral",
     21: "machine_policy",
-    22: "event_log",
     23: "account",
     24: "protocol",
     25: "deferral",
@@ -425,18 +438,10 @@ _BY_CODE = {
     29: "account",
     30: "account",
     31: "account",
-    32: "transfer_size",
-    33: "transfer_size",
     34: "machine_policy",
     35: "container",
     36: "checkpoint",
     **dict.fromkeys(range(37, 43), "grid"),
-    43: "script",
-    44: "script",
-    45: "container",
-    46: "duration",
-    47: "duration",
-    48: "hook",
     49: "account",
 }
 
