@@ -1,6 +1,7 @@
-"""The directory for standard output does not exist any more at the access point.
+"""The directory for standard output has become a file at the access point.
 
-It was cleaned away while the job waited; now and then its owner restores it.
+Somebody packed the results into an archive of the same name. HTCondor would make a missing
+directory anew, but it cannot put one where a file is.
 """
 
 from __future__ import annotations
@@ -18,13 +19,19 @@ def set_up(batch: Batch, world: World) -> Cause:
     restored = batch.rng.random() < 0.6
     ends = batch.lasts() if restored else None
 
+    def restore() -> None:
+        if directory.is_file():
+            directory.unlink()
+            directory.mkdir()
+
     def take_away(cluster: int) -> None:
         for file in directory.iterdir():
             file.unlink()
         directory.rmdir()
+        batch.write(directory.name)
         if ends is not None:
-            world.at(ends, lambda: directory.mkdir(exist_ok=True))
+            world.at(ends, restore)
 
-    return Cause("the output directory is away" if restored else "the output directory is gone",
-                 transient=restored, ends=ends,
-                 fix=Fix(mend=lambda: directory.mkdir(exist_ok=True)), on_submit=take_away)
+    return Cause("the output directory is a file for a while" if restored
+                 else "the output directory is a file", transient=restored, ends=ends,
+                 fix=Fix(mend=restore), on_submit=take_away)

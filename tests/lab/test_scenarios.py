@@ -64,6 +64,7 @@ def test_htcondor_accepts_the_submit_description_of_each(world: World, pool: Poo
     refused = {}
     for number, name in enumerate(SCENARIOS, start=1):
         batch, _ = set_up(name, world, number)
+        assert not (batch.spool and batch.submit.get("hold")), "condor_submit refuses the two"
         done = pool.run(["condor_submit", "-dry-run", "ads", "job.sub"], cwd=batch.directory,
                         check=False)
         if done.returncode != 0 or f"{batch.procs} job(s) dry-run" not in done.stdout:
