@@ -30,8 +30,16 @@ TRAFFIC_FACTS = ("submit", "start", "success", "failure", "eviction")
 # A key that nothing was heard of for so long is forgotten, so that memory stays flat.
 FORGET_SECONDS = 30 * 86400
 
+# Counted from here a log's seconds are above zero even where its year was guessed wrongly.
+_FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
 MAX_KEYS = 1 << (63 - _ORDER_BITS)
+
+
+def seconds(clock: Ints) -> Ints:
+    """Return whole seconds, above zero, of a clock in microseconds."""
+    found: Ints = np.maximum(clock // SECOND - _FIRST_SECOND, 0)
+    return found
 
 
 @dataclass(slots=True)

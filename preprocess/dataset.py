@@ -270,9 +270,9 @@ def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
 
 
 def _times(arrow: Any, microseconds: Ints) -> Any:
-    """Return UTC times; below zero is none."""
+    """Return UTC times; -1 is none."""
     found = np.ascontiguousarray(microseconds)
-    return arrow.array(found, mask=found < 0).cast(arrow.timestamp("us", tz="UTC"))
+    return arrow.array(found, mask=found == -1).cast(arrow.timestamp("us", tz="UTC"))
 
 
 def _named(arrow: Any, names: Sequence[str], numbers: npt.NDArray[Any]) -> Any:

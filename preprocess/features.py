@@ -18,7 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.preprocess.context import HOLD_FACTS, LEVELS, TRAFFIC_FACTS, WINDOWS, Answer
+from condor_advice.preprocess.context import (
+    HOLD_FACTS,
+    LEVELS,
+    TRAFFIC_FACTS,
+    WINDOWS,
+    Answer,
+    seconds,
+)
 from condor_advice.preprocess.steps import BY_POLICY, BY_USER, Steps
 from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
 
@@ -217,7 +224,7 @@ class Held:
         """Return the seconds since the last fact of a kind; NaN where there was none."""
         holds = self.context[level][0]
         last = holds.last[:, HOLD_FACTS.index(fact)]
-        now = self.hold["clock"] // 1_000_000
+        now = seconds(self.hold["clock"])
         return np.where(last >= 0, (now - last).astype(np.float64), np.nan)
 
     def last_outcome(self, level: str) -> Floats:

@@ -25,7 +25,13 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.preprocess.context import HOLD_FACTS, TRAFFIC_FACTS, Context, FactTable
+from condor_advice.preprocess.context import (
+    HOLD_FACTS,
+    TRAFFIC_FACTS,
+    Context,
+    FactTable,
+    seconds,
+)
 from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.features import (
     FEATURES,
@@ -324,7 +330,7 @@ class EpisodeStream:
             "owner": self._owners(facts),
             "cluster": cluster_of(facts["job"]),
         }
-        second = facts["clock"] // 1_000_000
+        second = seconds(facts["clock"])
         self.context.add_traffic(keys, facts["sequence"], second, traffic[at])
         self._add_hold_facts(rows, new, decisions)
 
@@ -353,7 +359,7 @@ class EpisodeStream:
         self.context.add_holds(
             _hold_keys(rows[about]),
             rows["sequence"][event],
-            rows["clock"][event] // 1_000_000,
+            seconds(rows["clock"][event]),
             fact,
         )
 
@@ -369,7 +375,7 @@ class EpisodeStream:
     def _add_channels(self, rows: Steps, new: Bools) -> None:
         """Write into each new step what the pool was like then; see CONTEXT_CHANNELS."""
         at = np.flatnonzero(new)
-        sequence, second = rows["sequence"][at], rows["clock"][at] // 1_000_000
+        sequence, second = rows["sequence"][at], seconds(rows["clock"][at])
         pool = self.context.levels["pool"]
         key = np.zeros(len(at), np.int64)
         assert pool.traffic is not None
@@ -420,7 +426,7 @@ class EpisodeStream:
     def _tabulate(self, own: Steps, at: Ints, begin: Ints) -> tuple[Held, npt.NDArray[np.float32]]:
         """Compute the features of holds at these rows."""
         hold = own[at]
-        second = hold["clock"] // 1_000_000
+        second = seconds(hold["clock"])
         held = Held(own, at, begin, self.context.ask(_hold_keys(hold), hold["sequence"], second))
         return held, feature_table(held, self.features)
 
@@ -500,7 +506,7 @@ class EpisodeStream:
         over = (ended & (silence > GRACE_US)) | (silence > SILENCE_US)
         self.live = take_steps(everything, ~np.repeat(over, sizes))
         self._pruned_rows = len(self.live)
-        self.context.forget(self.now // 1_000_000)
+        self.context.forget(int(seconds(np.array(self.now))))
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
         clusters = self.context.levels["cluster"].keys.keys() | set(

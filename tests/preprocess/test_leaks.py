@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from leakcheck import SPEC, Cut, cuts, leaks, make_stream, samples, small_blocks
 
-from condor_advice.preprocess.context import HOLD_FACTS
+from condor_advice.preprocess.context import HOLD_FACTS, seconds
 from condor_advice.preprocess.features import FEATURES, Feature, Held
 from condor_advice.preprocess.labels import Decisions
 from condor_advice.preprocess.steps import Steps
@@ -153,7 +153,7 @@ class _Prophet(EpisodeStream):
         self.context.add_holds(
             _hold_keys(rows[early]),
             rows["sequence"][early],
-            rows["clock"][early] // 1_000_000,
+            seconds(rows["clock"][early]),
             fact,
         )
 

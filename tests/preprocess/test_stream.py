@@ -227,6 +227,19 @@ def test_odd_input_is_counted_and_survived(tmp_path: Path) -> None:
     assert not np.isinf(table).any()
 
 
+def test_years_before_1970_do_no_harm(tmp_path: Path) -> None:
+    # An unpacked log without years may be dated 1970 itself; then its year is guessed as 1969.
+    log = tmp_path / "old.log"
+    log.write_text(LOG.replace("2026-", "1969-"))
+    _, [batch] = run([log])
+    then = batch.features
+    log.write_text(LOG)
+    _, [batch] = run([log])
+    same = [n for n in FEATURE_NAMES if not n.startswith("hold_weekday")]
+    columns = [FEATURE_NAMES.index(name) for name in same]
+    assert then[:, columns].tobytes() == batch.features[:, columns].tobytes()
+
+
 def test_a_cluster_id_that_is_submitted_again_begins_another_life(tmp_path: Path) -> None:
     submit = "000 (001.000.000) 2026-03-02 {} Job submitted from host: <10.0.0.1:9618>"
     held = "012 (001.000.000) 2026-03-02 {} Job was held.\n\tran too long\n\tCode 3 Subcode 0"
