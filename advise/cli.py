@@ -28,9 +28,11 @@ class Verbs(click.Group):
     """A group whose commands are imported late, and whose default verb takes job ids."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the verbs that people type; job ids need none."""
         return [verb for verb in VERBS if verb != "job"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the module of one verb, and of no other."""
         if name not in VERBS:
             return None
         module, _, command = VERBS[name].partition(":")

@@ -31,7 +31,7 @@ from condor_advice.gather.reader import ReaderState, read_block
 from condor_advice.gather.store import Store
 
 LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 4 << 20
 LIVE_JOBS = 2000
 # How often each real log is the model of a job: most jobs just run.
 SHARES = {

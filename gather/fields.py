@@ -353,9 +353,15 @@ class _FieldReader:
         suspended = lines[(load == word(b"\tNumber ")) & (kind == 10)]
         self._number("NumberOfPIDs", self.row[suspended], self.start[suspended] + 42)
         running = np.flatnonzero(kind == 1)
-        for name, text in _PROPERTIES.items():
-            these = lines[running[_begins(load[running], text[:8])]]
-            self._number(name, self.row[these], self.start[these] + len(text) + 1)
+        load, lines = load[running], lines[running]
+        found = [lines[_begins(load, text[:8])] for text in _PROPERTIES.values()]
+        skips = [len(text) + 1 for text in _PROPERTIES.values()]
+        counts = [len(these) for these in found]
+        values, _ = self._signed(self.start[np.concatenate(found)] + np.repeat(skips, counts))
+        for name, these, part in zip(
+            _PROPERTIES, found, np.split(values, np.cumsum(counts)[:-1]), strict=True
+        ):
+            self._add(name, self.row[these], part)
 
     def _reasons(self) -> None:
         """Read reasons: the first line of a body, and what follows up to its codes."""

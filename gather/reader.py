@@ -218,6 +218,7 @@ class _Block:
         self.words = words_of(self.padded)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
+        self.has_cr = False
 
     def read(self) -> tuple[EventColumns, int]:
         """Find the lines that open and close events, and pair them."""
@@ -353,6 +354,7 @@ class _Block:
         """Keep the lines that are `...` and nothing else."""
         loaded = self.words[self.starts[lines]]
         behind = (loaded >> np.uint64(24)) & np.uint64(255)
+        self.has_cr = bool((behind == 13).any())
         alone = (behind == 10) | (behind == 13) | (behind == 0)
         closing: Int64s = lines[((loaded & word(b"\xff\xff\xff")) == word(b"...")) & alone]
         return closing
@@ -494,8 +496,8 @@ class _Block:
                 self.notes.append((int(starts[line]), _foreign_kind(found)))
 
     def _note_bytes(self, consumed: int) -> None:
-        if (at := self.data.find(b"\r", 0, consumed)) >= 0:  # one byte: a fast search
-            self.notes.append((at, "crlf"))
+        if self.has_cr:
+            self.notes.append((self.data.find(b"\r"), "crlf"))
         if not self.data.isascii():
             try:
                 self.data[:consumed].decode("utf-8")

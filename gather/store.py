@@ -500,8 +500,7 @@ def job_keys(columns: EventColumns) -> npt.NDArray[np.int64]:
 
 
 _CURSOR = (
-    "path, access_point, device, inode, head, head_length, offset, tail, state, sequence, "
-    "read_at"
+    "path, access_point, device, inode, head, head_length, offset, tail, state, sequence, read_at"
 )
 _COLUMN_TYPES = (
     ("type", "<i2"),

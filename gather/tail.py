@@ -42,7 +42,7 @@ from condor_advice.gather.rotation import (
 )
 from condor_advice.gather.store import Cursor, Gap, Store
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 4 << 20
 # An event that is still unfinished after so many bytes is not an event.
 MAX_EVENT_BYTES = 32 << 20
 # A shadow that looked at the log just before another one rotated it writes its event to
