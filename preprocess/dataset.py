@@ -52,7 +52,8 @@ def export(
     """Write everything a timeline tells into a directory; files there are replaced at the end."""
     pyarrow = _pyarrow()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        # It names other people's jobs: a directory made here is for its owner alone.
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _Writers(pyarrow, directory, timeline.names, events) as writers:
             stream = EpisodeStream(spec, names=timeline.names)
             for batch in timeline.batches():

@@ -101,6 +101,7 @@ _PROC_BITS, _CLUSTER_BITS = 24, 31
 MAX_ACCESS_POINTS = 1 << (63 - _PROC_BITS - _CLUSTER_BITS)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HASHED_BYTES = 128
+_KNOWN_HASHES = 500_000
 _BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
@@ -359,6 +360,8 @@ class _Filler:
         hashes = text_hashes(self.words, texts.start, texts.end)
         distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
         numbers = np.empty(len(distinct), np.int64)
+        if len(known) > _KNOWN_HASHES:  # glideins bring new slot names for ever
+            known.clear()
         for index, (key, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
             if key not in known:
                 text = texts.data[int(texts.start[row]) : int(texts.end[row])]

@@ -543,7 +543,8 @@ class EpisodeStream:
                         arrays[f"{name}.{part}.{column}"] = getattr(table, column)
         arrays["plain"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
         beside = path.with_name(path.name + ".part")
-        with open(beside, "wb") as file:
+        # Like the store it names other people's jobs, so its owner alone may read it.
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             np.savez(file, **arrays)
         os.replace(beside, path)
 

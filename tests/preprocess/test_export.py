@@ -54,6 +54,7 @@ def test_tables_have_what_the_pass_found(
         stream.run(log_timeline([simulated(300, ads=True)], Clock(UTC), names=stream.names))
     )
     dataset = Dataset(directory)
+    assert directory.stat().st_mode & 0o777 == 0o700
     rows = np.arange(len(dataset))
     features = np.concatenate([batch.features for batch in batches])
     assert dataset.features(rows).tobytes() == features.tobytes()

@@ -285,6 +285,7 @@ def test_a_saved_pass_goes_on_where_it_was(simulated: Callable[..., Path], tmp_p
                 stream, after = EpisodeStream.load(state)
             found += list(stream.run(store_timeline(store, after, stream.names)))
         stream.save(state, after)
+    assert state.stat().st_mode & 0o777 == 0o600
     _, whole = run([log])
     for name in ("features", "steps"):
         parts = [np.concatenate([getattr(b, name) for b in batches]) for batches in (found, whole)]
