@@ -50,7 +50,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(missing)
     out = tmp_path_factory.mktemp("lab") / "run"
     settings = LabSettings(
-        minutes=0.9, seed=3, scenarios=QUICK, pace=0.3, batches_per_minute=70, owners=6,
+        minutes=0.7, seed=3, scenarios=QUICK, pace=0.3, batches_per_minute=70, owners=6,
         randomised_release=True, personalities=("steady", "flaky", "small"))
     run_lab(settings, out, say=lambda line: None)
     return out

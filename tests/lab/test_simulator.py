@@ -216,7 +216,7 @@ def test_memory_does_not_grow_with_the_number_of_jobs(tmp_path: Path) -> None:
                               capture_output=True, text=True, check=True)
         return int(done.stdout)
 
-    assert peak(60_000) < 1.4 * peak(22_000)
+    assert peak(45_000) < 1.4 * peak(21_000)
 
 
 @pytest.mark.parametrize(("change", "complaint"), [
