@@ -277,8 +277,7 @@ class _FieldReader:
                 self._add(title, row[filled], column[filled])
         odd = ~(usual & known)
         if odd.any():
-            for event in np.unique(row[odd]).tolist():
-                self._by_reference(event)
+            self._by_reference(np.unique(row[odd]).tolist())
 
     def _cells(self, at: Int64s) -> Floats:
         """Read the number in each eight bytes of a table; NaN where there is none."""
@@ -292,16 +291,22 @@ class _FieldReader:
         values[count == 0] = np.nan
         return values
 
-    def _by_reference(self, event: int) -> None:
-        """Read one event's table with the reference reader, where it is not yet read."""
-        for name, value in self.columns.ad(event).items():
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                continue
-            if not (name.endswith("Usage") or name.startswith("Request") or name in _RESOURCES):
-                continue
-            found = self.fields.numbers.get(name)
-            if found is None or event not in found.rows:
-                self._add(name, np.array([event]), np.array([float(value)]))
+    def _by_reference(self, events: list[int]) -> None:
+        """Read the tables of some events with the reference reader, where not yet read."""
+        read = {name: set(numbers.rows.tolist()) for name, numbers in self.fields.numbers.items()}
+        rows: dict[str, list[int]] = {}
+        values: dict[str, list[float]] = {}
+        for event in events:
+            for name, value in self.columns.ad(event).items():
+                if not isinstance(value, int | float) or isinstance(value, bool):
+                    continue
+                if not (name.endswith("Usage") or name.startswith("Request") or name in _RESOURCES):
+                    continue
+                if event not in read.get(name, ()):
+                    rows.setdefault(name, []).append(event)
+                    values.setdefault(name, []).append(float(value))
+        for name in rows:
+            self._add(name, np.array(rows[name]), np.array(values[name]))
 
     def _terminations(self, lines: Int64s) -> None:
         """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
