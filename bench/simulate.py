@@ -42,8 +42,10 @@ def main() -> None:
     for jobs in options.jobs:
         scratch = Path(tempfile.mkdtemp(prefix="simulate-"))
         try:
-            subprocess.run([sys.executable, "-c", RUN, str(jobs), str(options.seed),
-                            str(scratch / "out")], check=True)
+            subprocess.run(
+                [sys.executable, "-c", RUN, str(jobs), str(options.seed), str(scratch / "out")],
+                check=True,
+            )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -20,7 +20,7 @@ from typing import Any
 class Fault:
     """What the server does instead of serving, while `active()` says so."""
 
-    status: int                     # 0: accept, send the header, then almost nothing
+    status: int  # 0: accept, send the header, then almost nothing
     active: Callable[[], bool]
 
 
@@ -91,8 +91,9 @@ class FileServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True,
-                                        kwargs={"poll_interval": 0.1})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, daemon=True, kwargs={"poll_interval": 0.1}
+        )
 
     @property
     def port(self) -> int:
@@ -103,12 +104,19 @@ class FileServer:
         """The address of `path`, which begins with a slash."""
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def add_fault(self, path: str, status: int, until: float | None = None,
-                  since: float = 0.0, unless: Callable[[], bool] = lambda: False) -> None:
+    def add_fault(
+        self,
+        path: str,
+        status: int,
+        until: float | None = None,
+        since: float = 0.0,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer `path` with `status` from `since` to `until` (Unix times; None is for ever).
 
         `unless` ends the fault early, when somebody has mended what was wrong.
         """
+
         def active() -> bool:
             now = time.time()
             return since <= now and (until is None or now < until) and not unless()

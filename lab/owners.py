@@ -17,7 +17,11 @@ from condor_advice.lab import names
 
 # The share of each behaviour over all owners; a setting of the run.
 BEHAVIOURS: Mapping[str, float] = {
-    "release_now": 0.25, "release_later": 0.30, "fix": 0.20, "remove": 0.12, "ignore": 0.13,
+    "release_now": 0.25,
+    "release_later": 0.30,
+    "fix": 0.20,
+    "remove": 0.12,
+    "ignore": 0.13,
 }
 
 
@@ -28,14 +32,14 @@ class Sight:
     code: int
     subcode: int
     reason: str
-    holds: int                          # of this job so far, this one included
+    holds: int  # of this job so far, this one included
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What to do and after how many seconds; `whole_cluster` acts on all its held jobs."""
 
-    action: str                         # a key of BEHAVIOURS, without now and later
+    action: str  # a key of BEHAVIOURS, without now and later
     delay: float
     whole_cluster: bool = False
 
@@ -59,20 +63,26 @@ class Owner:
     name: str
     rng: Random
     habit: dict[str, float]
-    skill: float                        # how often a fix is the right one
-    haste: float                        # multiplies every delay
-    patience: int                       # holds of one job after which they mostly give up
-    sweeping: float                     # how often they act on the whole cluster
-    _seen: dict[int, float] = field(default_factory=dict)      # code -> lately successful?
+    skill: float  # how often a fix is the right one
+    haste: float  # multiplies every delay
+    patience: int  # holds of one job after which they mostly give up
+    sweeping: float  # how often they act on the whole cluster
+    _seen: dict[int, float] = field(default_factory=dict)  # code -> lately successful?
 
     @classmethod
     def draw(cls, name: str, seed: str, behaviours: Mapping[str, float]) -> Owner:
         """Make a person up; the mean over many is `behaviours`."""
         rng = Random(f"{seed}/owner/{name}")
-        habit = {what: share * rng.gammavariate(1.5, 1 / 1.5)
-                 for what, share in behaviours.items()}
-        return cls(name, rng, habit, skill=rng.uniform(0.4, 0.95), haste=rng.lognormvariate(0, 0.4),
-                   patience=rng.choice((2, 3, 4, 6, 9)), sweeping=rng.uniform(0, 0.6))
+        habit = {what: share * rng.gammavariate(1.5, 1 / 1.5) for what, share in behaviours.items()}
+        return cls(
+            name,
+            rng,
+            habit,
+            skill=rng.uniform(0.4, 0.95),
+            haste=rng.lognormvariate(0, 0.4),
+            patience=rng.choice((2, 3, 4, 6, 9)),
+            sweeping=rng.uniform(0, 0.6),
+        )
 
     def decide(self, sight: Sight) -> Decision:
         """Weigh the habit by what the hold looks like, then draw."""
@@ -105,9 +115,12 @@ class Owner:
         return self.rng.random() < self.skill
 
 
-_DELAYS = {             # seconds: the least, and the mean of what comes on top
-    "release_now": (1, 4), "release_later": (15, 60), "fix": (8, 35),
-    "remove": (4, 50), "ignore": (0, 1),
+_DELAYS = {  # seconds: the least, and the mean of what comes on top
+    "release_now": (1, 4),
+    "release_later": (15, 60),
+    "fix": (8, 35),
+    "remove": (4, 50),
+    "ignore": (0, 1),
 }
 
 
@@ -116,8 +129,11 @@ def _impression(sight: Sight, owner: str) -> dict[str, float]:
     text = sight.reason.lower()
     if sight.code == 1:
         mine = f"by user {owner}" in text
-        return ({"release_later": 4, "fix": 0, "ignore": 0.5} if mine
-                else {"release_now": 0.4, "release_later": 1.5, "fix": 0, "ignore": 3})
+        return (
+            {"release_later": 4, "fix": 0, "ignore": 0.5}
+            if mine
+            else {"release_now": 0.4, "release_later": 1.5, "fix": 0, "ignore": 3}
+        )
     if "memory" in text or "disk usage" in text or sight.code in (34, 46, 47):
         return {"fix": 3, "release_now": 0.6, "release_later": 0.6}
     if "url" in text or "protocol http" in text or "no space" in text:
@@ -153,8 +169,9 @@ class RandomisedOwner:
         return False
 
 
-def population(count: int, seed: str, behaviours: Mapping[str, float],
-               randomised: bool) -> dict[str, Owner | RandomisedOwner]:
+def population(
+    count: int, seed: str, behaviours: Mapping[str, float], randomised: bool
+) -> dict[str, Owner | RandomisedOwner]:
     """The owners of a run by name."""
     chosen = Random(f"{seed}/owners").sample(names.OWNERS, k=min(count, len(names.OWNERS)))
     if randomised:

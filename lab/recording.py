@@ -45,7 +45,8 @@ _DROPPED = re.compile(
     r"^(Environment|Env|CondorPlatform|StarterIpAddr|StartdIpAddr|RemoteSlotID|PublicClaimId"
     r"|.*ClaimIds?|CoreSize|UserLog|.*IpAddr|LastRemotePool|AutoCluster.*|.*_RAW|Recent.*"
     r"|Block(Read|Write).*|Stats.*|StartdPrincipal|ServerTime|Requirements|TargetType|Stream.*"
-    r"|LeaveJobInQueue|CommittedS.*|Num(Ckpts|Restarts)|OrigMaxHosts|M(in|ax)Hosts)$")
+    r"|LeaveJobInQueue|CommittedS.*|Num(Ckpts|Restarts)|OrigMaxHosts|M(in|ax)Hosts)$"
+)
 
 
 class RecordingError(AdviceError):
@@ -72,16 +73,38 @@ def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
     total: Counter[str] = Counter()
     for name, counts in table.items():
         total.update(counts)
-        lines.append(" ".join([f"{name:{width}}", *(f"{counts.get(o, 0):10d}" for o in OUTCOMES),
-                               f"{sum(counts.values()):6d}"]))
-    lines.append(" ".join([f"{'all':{width}}", *(f"{total[o]:10d}" for o in OUTCOMES),
-                           f"{sum(total.values()):6d}"]))
+        lines.append(
+            " ".join(
+                [
+                    f"{name:{width}}",
+                    *(f"{counts.get(o, 0):10d}" for o in OUTCOMES),
+                    f"{sum(counts.values()):6d}",
+                ]
+            )
+        )
+    lines.append(
+        " ".join(
+            [
+                f"{'all':{width}}",
+                *(f"{total[o]:10d}" for o in OUTCOMES),
+                f"{sum(total.values()):6d}",
+            ]
+        )
+    )
     return "\n".join(lines)
 
 
-def leave_recording(out: Path, work: Path, release: Path, truths: list[Truth],
-                    ads: list[dict[str, Any]], epochs: list[dict[str, Any]], world: World,
-                    settings: LabSettings, version: str) -> Recording:
+def leave_recording(
+    out: Path,
+    work: Path,
+    release: Path,
+    truths: list[Truth],
+    ads: list[dict[str, Any]],
+    epochs: list[dict[str, Any]],
+    world: World,
+    settings: LabSettings,
+    version: str,
+) -> Recording:
     """Copy what the pool wrote into `out`, scrubbed, and count what is in it."""
     scrub = Scrubber(work, release)
     (out / "events").mkdir()
@@ -107,14 +130,17 @@ def leave_recording(out: Path, work: Path, release: Path, truths: list[Truth],
         "htcondor": version,
         "settings": asdict(settings),
         "execution_points": {point.name: point.personality for point in world.points},
-        "troubles": [{"where": t.point, "what": t.what, "since": utc(t.since),
-                      "until": utc(t.until)} for t in [*world.troubles, *world.over_share]],
+        "troubles": [
+            {"where": t.point, "what": t.what, "since": utc(t.since), "until": utc(t.until)}
+            for t in [*world.troubles, *world.over_share]
+        ],
         "jobs": len(rows),
         "events": _count_events(logs),
         "episodes": len(holds),
         "episodes_by_code": dict(Counter(f"{h.code}/{h.subcode}" for h in holds).most_common()),
-        "episodes_by_scenario": {name: dict(counts)
-                                 for name, counts in tabulate(holds, rows).items()},
+        "episodes_by_scenario": {
+            name: dict(counts) for name, counts in tabulate(holds, rows).items()
+        },
     }
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return Recording(out, manifest)
@@ -139,11 +165,17 @@ class Scrubber:
     """Takes the machine out of a text: its paths become those of an access point."""
 
     def __init__(self, work: Path, release: Path) -> None:
-        roots = {str(work / "home"): "/home", str(work / "pool"): "/var/lib/condor",
-                 str(work / "points"): "/srv/points", str(work / "soft"): "/srv/soft",
-                 str(work): "/srv/lab", str(release): "/usr"}
-        self._words = [(re.compile(re.escape(old) + r"(?![\w.-])"), new)
-                       for old, new in roots.items()]
+        roots = {
+            str(work / "home"): "/home",
+            str(work / "pool"): "/var/lib/condor",
+            str(work / "points"): "/srv/points",
+            str(work / "soft"): "/srv/soft",
+            str(work): "/srv/lab",
+            str(release): "/usr",
+        }
+        self._words = [
+            (re.compile(re.escape(old) + r"(?![\w.-])"), new) for old, new in roots.items()
+        ]
         # The account that root's daemons borrow; see pool.py.
         self._words.append((re.compile(r"\b(games|daemon|root)(?=@|\"|\)|$)"), "condor"))
         host = socket.gethostname()
@@ -186,10 +218,13 @@ def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str
     target = into / f"{name}.tar.xz"
     into.mkdir(parents=True, exist_ok=True)
     pack(directory, target)
-    entry = {"use": use, "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
-             "bytes": target.stat().st_size,
-             **json.loads((directory / "manifest.json").read_text())}
-    entry.pop("troubles", None)         # long; the recording itself has them
+    entry = {
+        "use": use,
+        "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
+        "bytes": target.stat().st_size,
+        **json.loads((directory / "manifest.json").read_text()),
+    }
+    entry.pop("troubles", None)  # long; the recording itself has them
     path = into / "manifest.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**known, name: entry}, indent=1, sort_keys=True) + "\n")
@@ -210,8 +245,9 @@ def unpack(name: str, into: Path) -> Path:
         raise RecordingError(f"there is no recording {name!r}; there are {', '.join(known)}")
     data = (SHIPPED / f"{name}.tar.xz").read_bytes()
     if hashlib.sha256(data).hexdigest() != known[name]["sha256"]:
-        raise RecordingError(f"{SHIPPED / name}.tar.xz is damaged: its checksum is not the "
-                             "manifest's; get it again")
+        raise RecordingError(
+            f"{SHIPPED / name}.tar.xz is damaged: its checksum is not the manifest's; get it again"
+        )
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
         tar.extractall(into, filter="data")
     return into / name

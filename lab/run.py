@@ -52,12 +52,37 @@ MEMORY_POLICIES = ("stock", "per-run")
 
 # What a 028 event repeats after each event: enough for every feature that an ad can give.
 AD_ATTRIBUTES = (
-    "Owner", "JobBatchName", "ProjectName", "Cmd", "QDate", "JobUniverse", "JobPrio",
-    "RequestCpus", "RequestMemory", "RequestDisk", "MemoryUsage", "DiskUsage", "TransferInput",
-    "TransferOutput", "NumHolds", "NumJobStarts", "NumShadowStarts", "NumSystemHolds",
-    "NumVacates", "HoldReasonCode", "HoldReasonSubCode", "LastHoldReasonCode", "RemoteHost",
-    "LastRemoteHost", "RemoteWallClockTime", "ExitCode", "ExitBySignal", "MaxRetries",
-    "AllowedExecuteDuration", "DAGManJobId", "DAGNodeName",
+    "Owner",
+    "JobBatchName",
+    "ProjectName",
+    "Cmd",
+    "QDate",
+    "JobUniverse",
+    "JobPrio",
+    "RequestCpus",
+    "RequestMemory",
+    "RequestDisk",
+    "MemoryUsage",
+    "DiskUsage",
+    "TransferInput",
+    "TransferOutput",
+    "NumHolds",
+    "NumJobStarts",
+    "NumShadowStarts",
+    "NumSystemHolds",
+    "NumVacates",
+    "HoldReasonCode",
+    "HoldReasonSubCode",
+    "LastHoldReasonCode",
+    "RemoteHost",
+    "LastRemoteHost",
+    "RemoteWallClockTime",
+    "ExitCode",
+    "ExitBySignal",
+    "MaxRetries",
+    "AllowedExecuteDuration",
+    "DAGManJobId",
+    "DAGNodeName",
 )
 
 # The pool has HTCondor's stock policies as they come. This is the other half of reality: the
@@ -86,23 +111,28 @@ class LabSettings:
     owners: int = 12
     batches_per_minute: float = 22.0
     pace: float = 1.0
-    scenarios: Sequence[str] = ()               # empty: all of them
+    scenarios: Sequence[str] = ()  # empty: all of them
 
     def __post_init__(self) -> None:
         for what in self.personalities:
             if what not in PERSONALITIES:
-                raise UsageError(f"there is no execution point of the kind {what!r}; "
-                                 f"choose from {', '.join(PERSONALITIES)}")
+                raise UsageError(
+                    f"there is no execution point of the kind {what!r}; "
+                    f"choose from {', '.join(PERSONALITIES)}"
+                )
         if self.memory_policy not in MEMORY_POLICIES:
-            raise UsageError(f"the memory policy {self.memory_policy!r} is not known; "
-                             f"choose from {', '.join(MEMORY_POLICIES)}")
+            raise UsageError(
+                f"the memory policy {self.memory_policy!r} is not known; "
+                f"choose from {', '.join(MEMORY_POLICIES)}"
+            )
         if set(self.behaviours) != set(BEHAVIOURS) or sum(self.behaviours.values()) <= 0:
             raise UsageError(f"behaviours need a share for each of {', '.join(BEHAVIOURS)}")
         known = load_scenarios()
         for name in self.scenarios:
             if name not in known:
-                raise UsageError(f"there is no scenario {name!r}; "
-                                 "`condor-advice lab scenarios` lists them")
+                raise UsageError(
+                    f"there is no scenario {name!r}; `condor-advice lab scenarios` lists them"
+                )
 
 
 def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print) -> Recording:
@@ -116,20 +146,34 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
         points = make_points(settings, work)
         world = World(work, str(settings.seed), server, points, settings.pace)
         plan_shares(world, settings)
-        pool = Pool(work / "pool", config=pool_config(settings, world),
-                    execution_points=[_execution_point(point) for point in points],
-                    event_log=EventLog(
-                        max_size_bytes=2_000_000, max_rotations=99,
-                        format_options="ISO_DATE" if settings.iso_dates else "",
-                        ad_attributes=AD_ATTRIBUTES))
+        pool = Pool(
+            work / "pool",
+            config=pool_config(settings, world),
+            execution_points=[_execution_point(point) for point in points],
+            event_log=EventLog(
+                max_size_bytes=2_000_000,
+                max_rotations=99,
+                format_options="ISO_DATE" if settings.iso_dates else "",
+                ad_attributes=AD_ATTRIBUTES,
+            ),
+        )
         with pool:
             say(f"pool of {len(points)} execution points in {work / 'pool'}")
             lab = _Lab(settings, world, pool, say)
             lab.run()
             ads, epochs = lab.collect()
             version = pool.run(["condor_version"]).stdout.splitlines()[0].strip("$ ")
-        recording = leave_recording(out, work, pool.htcondor.bin.parent, lab.truths(ads), ads,
-                                    epochs, world, settings, version)
+        recording = leave_recording(
+            out,
+            work,
+            pool.htcondor.bin.parent,
+            lab.truths(ads),
+            ads,
+            epochs,
+            world,
+            settings,
+            version,
+        )
     shutil.rmtree(work, ignore_errors=True)
     return recording
 
@@ -161,8 +205,13 @@ def make_points(settings: LabSettings, work: Path) -> list[Point]:
         directory = work / "points" / name
         (directory / "ctl").mkdir(parents=True)
         (directory / "opt").mkdir()
-        point = Point(name, personality, directory, work / "pool" / "execute" / name,
-                      has_software=personality not in ("bare", "black-hole"))
+        point = Point(
+            name,
+            personality,
+            directory,
+            work / "pool" / "execute" / name,
+            has_software=personality not in ("bare", "black-hole"),
+        )
         if personality == "small" and _can_mount():
             point.pid_file = directory / "pid"
         _write_scripts(point)
@@ -172,8 +221,17 @@ def make_points(settings: LabSettings, work: Path) -> list[Point]:
 
 def _can_mount() -> bool:
     """Whether a process here may have a small file system of its own."""
-    probe = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs",
-             "/mnt"]
+    probe = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "mount",
+        "-t",
+        "tmpfs",
+        "tmpfs",
+        "/mnt",
+    ]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
@@ -195,16 +253,21 @@ exec "$@"
 
 
 def _execution_point(point: Point) -> ExecutionPoint:
-    config = {"STARTD_ATTRS": "SoftwareDirectory",
-              "SoftwareDirectory": f'"{point.directory / "opt"}"'}
+    config = {
+        "STARTD_ATTRS": "SoftwareDirectory",
+        "SoftwareDirectory": f'"{point.directory / "opt"}"',
+    }
     environment = {}
     if point.personality in ("flaky", "black-hole"):
         environment["_CONDOR_USER_JOB_WRAPPER"] = str(point.directory / "wrapper")
     if point.personality == "flaky":
-        environment |= {"_CONDOR_STARTER_DEFAULT_JOB_HOOK_KEYWORD": "SITE",
-                        "_CONDOR_SITE_HOOK_PREPARE_JOB": str(point.directory / "hook")}
-    return ExecutionPoint(point.name, cpus=16, memory_mb=16384, config=config,
-                          environment=environment)
+        environment |= {
+            "_CONDOR_STARTER_DEFAULT_JOB_HOOK_KEYWORD": "SITE",
+            "_CONDOR_SITE_HOOK_PREPARE_JOB": str(point.directory / "hook"),
+        }
+    return ExecutionPoint(
+        point.name, cpus=16, memory_mb=16384, config=config, environment=environment
+    )
 
 
 def plan_shares(world: World, settings: LabSettings) -> None:
@@ -220,8 +283,13 @@ def plan_shares(world: World, settings: LabSettings) -> None:
 
 def pool_config(settings: LabSettings, world: World) -> str:
     """What makes this pool: policies, identities, small scratch file systems."""
-    over = " || ".join(f'(ProjectName == "{w.point}" && time() > {w.since:.0f} '
-                       f'&& time() < {w.until:.0f})' for w in world.over_share) or "false"
+    over = (
+        " || ".join(
+            f'(ProjectName == "{w.point}" && time() > {w.since:.0f} && time() < {w.until:.0f})'
+            for w in world.over_share
+        )
+        or "false"
+    )
     fresh = " && time() - JobCurrentStartDate > 9" if settings.memory_policy == "per-run" else ""
     lines = [
         _PER_RUN_POLICY if settings.memory_policy == "per-run" else "",
@@ -240,8 +308,7 @@ def pool_config(settings: LabSettings, world: World) -> str:
         f"SYSTEM_PERIODIC_HOLD_share = JobStatus == 2 && ({over})",
         'SYSTEM_PERIODIC_HOLD_share_REASON = "Project is over its share"',
         "SYSTEM_PERIODIC_HOLD_share_SUBCODE = 41",
-        "SYSTEM_PERIODIC_HOLD_memory = JobStatus == 2 && MemoryUsage > 2.4 * RequestMemory"
-        + fresh,
+        "SYSTEM_PERIODIC_HOLD_memory = JobStatus == 2 && MemoryUsage > 2.4 * RequestMemory" + fresh,
         'SYSTEM_PERIODIC_HOLD_memory_REASON = strcat("Memory usage of ", MemoryUsage, '
         '" MB is far above the request of ", RequestMemory, " MB")',
         "SYSTEM_PERIODIC_HOLD_restarts = JobStatus == 1 && NumJobStarts > RestartLimit",
@@ -285,7 +352,7 @@ class _Submitted:
     scenario: Scenario
     cause: Cause
     owner: Owner | RandomisedOwner
-    fixed_at: dict[int, float] = field(default_factory=dict)       # proc -> when
+    fixed_at: dict[int, float] = field(default_factory=dict)  # proc -> when
 
 
 @dataclass(slots=True)
@@ -298,12 +365,14 @@ class _Held:
 class _Lab:
     """Submits, watches, lets people act: one loop, one thread, the queue asked every 2 s."""
 
-    def __init__(self, settings: LabSettings, world: World, pool: Pool,
-                 say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: LabSettings, world: World, pool: Pool, say: Callable[[str], None]
+    ) -> None:
         self.settings, self.world, self.pool, self.say = settings, world, pool, say
         self.rng = Random(f"{settings.seed}/lab")
-        self.owners = population(settings.owners, str(settings.seed), settings.behaviours,
-                                 settings.randomised_release)
+        self.owners = population(
+            settings.owners, str(settings.seed), settings.behaviours, settings.randomised_release
+        )
         chosen = load_scenarios()
         if settings.scenarios:
             chosen = {name: chosen[name] for name in settings.scenarios}
@@ -312,7 +381,7 @@ class _Lab:
         self.held: dict[tuple[int, int], _Held] = {}
         self.hold_count: Counter[tuple[int, int]] = Counter()
         self.released: dict[tuple[int, int], tuple[Sight, Owner | RandomisedOwner]] = {}
-        self.running: dict[int, str] = {}               # cluster -> slot of one of its jobs
+        self.running: dict[int, str] = {}  # cluster -> slot of one of its jobs
         self.idle = 0
         self.seen_holds = 0
         self._children: list[subprocess.Popen[bytes]] = []
@@ -338,7 +407,7 @@ class _Lab:
             self.world.run_due()
             self._type_commands()
             if now >= next_batch and now < last_submit:
-                if self.idle < 80:                      # the pool keeps up
+                if self.idle < 80:  # the pool keeps up
                     number += 1
                     self._submit(number)
                 next_batch += self.rng.expovariate(self.settings.batches_per_minute / 60)
@@ -347,8 +416,10 @@ class _Lab:
                 next_poll = self.world.clock() + _POLL_SECONDS
             if now >= report:
                 report += 60
-                self.say(f"{(now - start) / 60:5.1f} min: {len(self.clusters)} clusters, "
-                         f"{self.seen_holds} holds, {len(self.held)} held, {self.idle} idle")
+                self.say(
+                    f"{(now - start) / 60:5.1f} min: {len(self.clusters)} clusters, "
+                    f"{self.seen_holds} holds, {len(self.held)} held, {self.idle} idle"
+                )
             time.sleep(0.05)
 
     def _plan_troubles(self, end: float) -> None:
@@ -392,29 +463,46 @@ class _Lab:
 
     @staticmethod
     def _write_dag(batch: Batch, description: Path) -> list[str]:
-        nodes = ["A", "B", "C"][:batch.rng.randrange(2, 4)]
+        nodes = ["A", "B", "C"][: batch.rng.randrange(2, 4)]
         lines = [f"JOB {node} {description.name}" for node in nodes]
         lines.append(f"PARENT {nodes[0]} CHILD {' '.join(nodes[1:])}")
         batch.path("flow.dag").write_text("\n".join([*lines, ""]))
-        return ["condor_submit_dag", "-f", "-insert_env",
-                f"_CONDOR_SEC_CLAIMTOBE_USER={batch.owner}", "flow.dag"]
+        return [
+            "condor_submit_dag",
+            "-f",
+            "-insert_env",
+            f"_CONDOR_SEC_CLAIMTOBE_USER={batch.owner}",
+            "flow.dag",
+        ]
 
     # -- watching
 
     def _watch(self) -> None:
         """Look at the queue once: new holds, ended jobs, what came of releases."""
         listing = self.pool.run(
-            ["condor_q", "-allusers", "-af", "ClusterId", "ProcId", "JobStatus",
-             "EnteredCurrentStatus", "DAGManJobId", "HoldReasonCode", "HoldReasonSubCode",
-             "RemoteHost", "HoldReason"], check=False).stdout
+            [
+                "condor_q",
+                "-allusers",
+                "-af",
+                "ClusterId",
+                "ProcId",
+                "JobStatus",
+                "EnteredCurrentStatus",
+                "DAGManJobId",
+                "HoldReasonCode",
+                "HoldReasonSubCode",
+                "RemoteHost",
+                "HoldReason",
+            ],
+            check=False,
+        ).stdout
         here = set()
         self.idle = 0
         self.running.clear()
         for line in listing.splitlines():
-            cluster, proc, status, entered, dagman, code, subcode, slot, reason = line.split(
-                " ", 8)
+            cluster, proc, status, entered, dagman, code, subcode, slot, reason = line.split(" ", 8)
             job = (int(cluster), int(proc))
-            if status == "4":                           # done; only its spooled files remain
+            if status == "4":  # done; only its spooled files remain
                 continue
             here.add(job)
             if job[0] not in self.clusters and dagman.isdigit():
@@ -457,13 +545,15 @@ class _Lab:
             if sight.holds > allowed:
                 decision = Decision("remove", decision.delay)
         entered = self.held[job].entered
-        self.world.at(self.world.clock() + self.world.pace * decision.delay,
-                      lambda: self._act(job, entered, sight, decision))
+        self.world.at(
+            self.world.clock() + self.world.pace * decision.delay,
+            lambda: self._act(job, entered, sight, decision),
+        )
 
     def _act(self, job: tuple[int, int], entered: int, sight: Sight, decision: Decision) -> None:
         held = self.held.get(job)
         if held is None or held.entered != entered:
-            return                              # somebody was faster
+            return  # somebody was faster
         submitted = self.clusters[job[0]]
         owner, name = submitted.owner, f"{job[0]}.{job[1]}"
         if decision.action == "ignore":
@@ -484,7 +574,7 @@ class _Lab:
     def _fix(self, submitted: _Submitted, jobs: list[tuple[int, int]]) -> None:
         fix, owner = submitted.cause.fix, submitted.owner
         if fix is None or not owner.gets_it_right():
-            return                              # they changed something that does not matter
+            return  # they changed something that does not matter
         now = self.world.clock()
         if fix.mend is not None:
             fix.mend()
@@ -497,11 +587,19 @@ class _Lab:
 
     # -- commands
 
-    def _as(self, user: str, argv: Sequence[str],
-            cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, env=self._environ(user), cwd=cwd or self.world.root,
-                              capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=120)
+    def _as(
+        self, user: str, argv: Sequence[str], cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            argv,
+            env=self._environ(user),
+            cwd=cwd or self.world.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+        )
 
     def _environ(self, user: str) -> dict[str, str]:
         return {**self.pool.environ, "_CONDOR_SEC_CLAIMTOBE_USER": user}
@@ -510,9 +608,15 @@ class _Lab:
         """Start what people have decided to type, without waiting for it."""
         self._children = [child for child in self._children if child.poll() is None]
         for user, argv in self.world.commands:
-            self._children.append(subprocess.Popen(
-                argv, env=self._environ(user), stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            self._children.append(
+                subprocess.Popen(
+                    argv,
+                    env=self._environ(user),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
         self.world.commands.clear()
         for cluster in self.world.starters_to_kill:
             if slot := self.running.get(cluster):
@@ -522,8 +626,7 @@ class _Lab:
     def _kill_starter(self, slot: str) -> None:
         slot_name, point = slot.split("@")[:2]
         # A starter knows its slot, but only its startd knows which execution point it is.
-        startds = {pid for pid, words in self._processes("condor_startd")
-                   if point.upper() in words}
+        startds = {pid for pid, words in self._processes("condor_startd") if point.upper() in words}
         for pid, words in self._processes("condor_starter"):
             with contextlib.suppress(OSError):
                 parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -538,8 +641,9 @@ class _Lab:
                 continue
             with contextlib.suppress(OSError):
                 words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if (words[0].endswith(program)
-                        and config in (process / "environ").read_bytes().split(b"\0")):
+                if words[0].endswith(program) and config in (
+                    process / "environ"
+                ).read_bytes().split(b"\0"):
                     yield int(process.name), words
 
     # -- what is left in the end
@@ -547,7 +651,7 @@ class _Lab:
     def collect(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The last ad of every job, and one ad for each run of one."""
         for pid, _ in self._processes("condor_dagman"):
-            os.kill(pid, signal.SIGSTOP)        # or it submits a node after we have looked
+            os.kill(pid, signal.SIGSTOP)  # or it submits a node after we have looked
         time.sleep(1)
         ads = {(ad["ClusterId"], ad["ProcId"]): ad for ad in self.pool.jobs()}
         epochs = json.loads(self.pool.run(["condor_history", "-epochs", "-json"]).stdout or "[]")
@@ -564,10 +668,19 @@ class _Lab:
             cause, scenario = submitted.cause, submitted.scenario
             manager = submitted.batch.dag and "DAGManJobId" not in ad
             ended = cause.ends if cause.ends is not None and cause.ends < time.time() else None
-            rows.append(Truth(
-                cluster, proc, submitted.owner.name, scenario.name, scenario.family,
-                "none (DAGMan itself)" if manager else cause.what, cause.transient, utc(ended),
-                utc(submitted.fixed_at.get(proc))))
+            rows.append(
+                Truth(
+                    cluster,
+                    proc,
+                    submitted.owner.name,
+                    scenario.name,
+                    scenario.family,
+                    "none (DAGMan itself)" if manager else cause.what,
+                    cause.transient,
+                    utc(ended),
+                    utc(submitted.fixed_at.get(proc)),
+                )
+            )
         return rows
 
 

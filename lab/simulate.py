@@ -100,21 +100,29 @@ class Profile:
             raise UsageError(f"{path}: cannot be read as a profile: {error}") from error
         unknown = set(tables) - {field.name for field in fields(cls)}
         if unknown or len(tables) < 4:
-            raise UsageError(f"{path}: a profile has [targets], [shape], [log] and [faults]; "
-                             f"not {', '.join(sorted(unknown)) or 'fewer'}")
+            raise UsageError(
+                f"{path}: a profile has [targets], [shape], [log] and [faults]; "
+                f"not {', '.join(sorted(unknown)) or 'fewer'}"
+            )
         faults = tables["faults"]
         if wrong := sorted(set(faults) - set(FAULTS)):
-            raise UsageError(f"{path}: no such fault: {', '.join(wrong)}; "
-                             f"there are {', '.join(FAULTS)}")
-        return cls(_table(path, Targets, tables["targets"]), _table(path, Shape, tables["shape"]),
-                   _table(path, LogSettings, tables["log"]), faults)
+            raise UsageError(
+                f"{path}: no such fault: {', '.join(wrong)}; there are {', '.join(FAULTS)}"
+            )
+        return cls(
+            _table(path, Targets, tables["targets"]),
+            _table(path, Shape, tables["shape"]),
+            _table(path, LogSettings, tables["log"]),
+            faults,
+        )
 
 
 def _table(path: Path, kind: Any, values: dict[str, Any]) -> Any:
     known = {field.name for field in fields(kind)}
     if wrong := sorted(known ^ set(values)):
-        raise UsageError(f"{path}: [{kind.__name__.lower()}] has unknown or missing keys: "
-                         f"{', '.join(wrong)}")
+        raise UsageError(
+            f"{path}: [{kind.__name__.lower()}] has unknown or missing keys: {', '.join(wrong)}"
+        )
     return kind(**values)
 
 
@@ -147,122 +155,300 @@ class Fault:
     fixable: bool = True
 
 
-_OLD_INPUT = Wording(13, 2, "Error from {slot}: SHADOW at {ap_ip} failed to send file(s) to "
-                     "<{ip}:{port}>: error reading from {home}/{data}: (errno 2) No such file or "
-                     "directory; STARTER failed to receive file(s) from <{ap_ip}:9618>")
-_NEW_INPUT = Wording(13, 2, "Transfer input files failure at access point {ap} while sending "
-                     "files to execution point {slot}. Details: reading from file {home}/{data}: "
-                     "(errno 2) No such file or directory")
-_OLD_OUTPUT = Wording(13, 2, "Error from {slot}: STARTER at {ip} failed to send file(s) to "
-                      "<{ap_ip}:9618>: error reading from {scratch}/{data}: (errno 2) No such "
-                      "file or directory; SHADOW failed to receive file(s) from <{ip}:{port}>")
-_NEW_OUTPUT = Wording(12, 2, "Transfer output files failure at execution point {slot} while "
-                      "sending files to access point {ap}. Details: reading from file "
-                      "{scratch}/{data}: (errno 2) No such file or directory")
-_URL = ("Transfer input files failure at execution point {slot} using protocol http. Details: "
-        "The requested URL returned error: %d ( URL file = http://data.example.org/{data} )")
-_OLD_URL = ("Error from {slot}: FILETRANSFER:1:non-zero exit (1) from "
-            "/usr/libexec/condor/curl_plugin. |Error: The requested URL returned error: %d "
-            "( URL file = http://data.example.org/{data} )|")
+_OLD_INPUT = Wording(
+    13,
+    2,
+    "Error from {slot}: SHADOW at {ap_ip} failed to send file(s) to "
+    "<{ip}:{port}>: error reading from {home}/{data}: (errno 2) No such file or "
+    "directory; STARTER failed to receive file(s) from <{ap_ip}:9618>",
+)
+_NEW_INPUT = Wording(
+    13,
+    2,
+    "Transfer input files failure at access point {ap} while sending "
+    "files to execution point {slot}. Details: reading from file {home}/{data}: "
+    "(errno 2) No such file or directory",
+)
+_OLD_OUTPUT = Wording(
+    13,
+    2,
+    "Error from {slot}: STARTER at {ip} failed to send file(s) to "
+    "<{ap_ip}:9618>: error reading from {scratch}/{data}: (errno 2) No such "
+    "file or directory; SHADOW failed to receive file(s) from <{ip}:{port}>",
+)
+_NEW_OUTPUT = Wording(
+    12,
+    2,
+    "Transfer output files failure at execution point {slot} while "
+    "sending files to access point {ap}. Details: reading from file "
+    "{scratch}/{data}: (errno 2) No such file or directory",
+)
+_URL = (
+    "Transfer input files failure at execution point {slot} using protocol http. Details: "
+    "The requested URL returned error: %d ( URL file = http://data.example.org/{data} )"
+)
+_OLD_URL = (
+    "Error from {slot}: FILETRANSFER:1:non-zero exit (1) from "
+    "/usr/libexec/condor/curl_plugin. |Error: The requested URL returned error: %d "
+    "( URL file = http://data.example.org/{data} )|"
+)
 _OLD_MEMORY = (
-    Wording(34, 0, "Error from {slot}: Job has gone over memory limit of {request} megabytes. "
-            "Peak usage: {used} megabytes."),
+    Wording(
+        34,
+        0,
+        "Error from {slot}: Job has gone over memory limit of {request} megabytes. "
+        "Peak usage: {used} megabytes.",
+    ),
     Wording(26, 0, "The job's memory usage of {used} MB exceeds its request of {request} MB"),
 )
 _NEW_MEMORY = (
-    Wording(34, 102, "Error from {slot}: Job has gone over cgroup memory limit of {request} "
-            "megabytes. Last measured usage: {used} megabytes.  Consider resubmitting with a "
-            "higher request_memory."),
+    Wording(
+        34,
+        102,
+        "Error from {slot}: Job has gone over cgroup memory limit of {request} "
+        "megabytes. Last measured usage: {used} megabytes.  Consider resubmitting with a "
+        "higher request_memory.",
+    ),
     Wording(21, 102, "Error from {slot}: memory usage exceeded request_memory"),
 )
 _EXEC = "Error from {slot}: Failed to execute '{scratch}/{program}': (errno=%d: '%s')"
-_ON_EXIT = (Wording(3, 0, "The job attribute OnExitHold expression 'ExitCode =!= 0' evaluated to "
-                    "TRUE"), Wording(3, 0, "exited with code {exit}"))
+_ON_EXIT = (
+    Wording(3, 0, "The job attribute OnExitHold expression 'ExitCode =!= 0' evaluated to TRUE"),
+    Wording(3, 0, "exited with code {exit}"),
+)
 
 FAULTS: Mapping[str, Fault] = {
-    "input_missing": Fault("input", "input", "always", "an input file does not exist",
-                           (_OLD_INPUT,), (_NEW_INPUT,)),
-    "input_late": Fault("input", "input", "ends", "an input file is not written yet",
-                        (_OLD_INPUT,), (_NEW_INPUT,), fixable=False),
-    "url_outage": Fault("url", "input", "ends", "the file server is down",
-                        (Wording(12, 256, _OLD_URL % 503),), (Wording(13, 256, _URL % 503),),
-                        fixable=False),
-    "url_wrong": Fault("url", "input", "always", "the URL is wrong",
-                       (Wording(12, 256, _OLD_URL % 404),), (Wording(13, 256, _URL % 404),)),
-    "credential_expired": Fault("url", "input", "ends", "the credential has expired",
-                                (Wording(12, 256, _OLD_URL % 403),),
-                                (Wording(13, 256, _URL % 403),)),
-    "output_missing": Fault("output", "output", "always", "an output file is never written",
-                            (_OLD_OUTPUT,), (_NEW_OUTPUT,)),
-    "output_sometimes": Fault("output", "output", "chance", "an output file is sometimes written",
-                              (_OLD_OUTPUT,), (_NEW_OUTPUT,), fixable=False),
+    "input_missing": Fault(
+        "input", "input", "always", "an input file does not exist", (_OLD_INPUT,), (_NEW_INPUT,)
+    ),
+    "input_late": Fault(
+        "input",
+        "input",
+        "ends",
+        "an input file is not written yet",
+        (_OLD_INPUT,),
+        (_NEW_INPUT,),
+        fixable=False,
+    ),
+    "url_outage": Fault(
+        "url",
+        "input",
+        "ends",
+        "the file server is down",
+        (Wording(12, 256, _OLD_URL % 503),),
+        (Wording(13, 256, _URL % 503),),
+        fixable=False,
+    ),
+    "url_wrong": Fault(
+        "url",
+        "input",
+        "always",
+        "the URL is wrong",
+        (Wording(12, 256, _OLD_URL % 404),),
+        (Wording(13, 256, _URL % 404),),
+    ),
+    "credential_expired": Fault(
+        "url",
+        "input",
+        "ends",
+        "the credential has expired",
+        (Wording(12, 256, _OLD_URL % 403),),
+        (Wording(13, 256, _URL % 403),),
+    ),
+    "output_missing": Fault(
+        "output",
+        "output",
+        "always",
+        "an output file is never written",
+        (_OLD_OUTPUT,),
+        (_NEW_OUTPUT,),
+    ),
+    "output_sometimes": Fault(
+        "output",
+        "output",
+        "chance",
+        "an output file is sometimes written",
+        (_OLD_OUTPUT,),
+        (_NEW_OUTPUT,),
+        fixable=False,
+    ),
     "output_quota": Fault(
-        "output", "output", "ends", "the owner is over quota",
-        (Wording(12, 122, "Error from {slot}: STARTER at {ip} failed to send file(s) to "
-                 "<{ap_ip}:9618>; SHADOW at {ap_ip} failed to write to file {home}/{data}: "
-                 "(errno 122) Disk quota exceeded"),),
-        (Wording(12, 122, "Transfer output files failure at access point {ap} while receiving "
-                 "files from execution point {slot}. Details: writing to file {home}/{data}: "
-                 "(errno 122) Disk quota exceeded"),)),
-    "executable_missing": Fault("executable", "exec", "always", "the program is installed nowhere",
-                                (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
-                                (Wording(6, 2, _EXEC % (2, "No such file or directory")),)),
+        "output",
+        "output",
+        "ends",
+        "the owner is over quota",
+        (
+            Wording(
+                12,
+                122,
+                "Error from {slot}: STARTER at {ip} failed to send file(s) to "
+                "<{ap_ip}:9618>; SHADOW at {ap_ip} failed to write to file {home}/{data}: "
+                "(errno 122) Disk quota exceeded",
+            ),
+        ),
+        (
+            Wording(
+                12,
+                122,
+                "Transfer output files failure at access point {ap} while receiving "
+                "files from execution point {slot}. Details: writing to file {home}/{data}: "
+                "(errno 122) Disk quota exceeded",
+            ),
+        ),
+    ),
+    "executable_missing": Fault(
+        "executable",
+        "exec",
+        "always",
+        "the program is installed nowhere",
+        (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
+        (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
+    ),
     "executable_on_some_hosts": Fault(
-        "executable", "exec", "host", "some execution points do not have the program",
+        "executable",
+        "exec",
+        "host",
+        "some execution points do not have the program",
         (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
-        (Wording(6, 2, _EXEC % (2, "No such file or directory")),), fixable=False),
-    "exec_format": Fault("executable", "exec", "always",
-                         "the executable is for another architecture",
-                         (Wording(6, 8, _EXEC % (8, "Exec format error")),),
-                         (Wording(6, 8, _EXEC % (8, "Exec format error")),)),
+        (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
+        fixable=False,
+    ),
+    "exec_format": Fault(
+        "executable",
+        "exec",
+        "always",
+        "the executable is for another architecture",
+        (Wording(6, 8, _EXEC % (8, "Exec format error")),),
+        (Wording(6, 8, _EXEC % (8, "Exec format error")),),
+    ),
     "interpreter": Fault(
-        "executable", "exec", "always", "the interpreter does not exist",
+        "executable",
+        "exec",
+        "always",
+        "the interpreter does not exist",
         (Wording(6, 2, _EXEC % (2, "No such file or directory")),),
-        (Wording(6, 2, "Error from {slot}: Failed to execute '{scratch}/{program}': invalid "
-                 "interpreter (/usr/bin/python2) specified on first line of script (errno=2: "
-                 "'No such file or directory')"),)),
-    "memory_always": Fault("memory", "run", "always",
-                           "the job always needs more memory than requested",
-                           _OLD_MEMORY, _NEW_MEMORY),
-    "memory_by_input": Fault("memory", "run", "chance",
-                             "some runs need more memory than requested",
-                             _OLD_MEMORY, _NEW_MEMORY),
+        (
+            Wording(
+                6,
+                2,
+                "Error from {slot}: Failed to execute '{scratch}/{program}': invalid "
+                "interpreter (/usr/bin/python2) specified on first line of script (errno=2: "
+                "'No such file or directory')",
+            ),
+        ),
+    ),
+    "memory_always": Fault(
+        "memory",
+        "run",
+        "always",
+        "the job always needs more memory than requested",
+        _OLD_MEMORY,
+        _NEW_MEMORY,
+    ),
+    "memory_by_input": Fault(
+        "memory",
+        "run",
+        "chance",
+        "some runs need more memory than requested",
+        _OLD_MEMORY,
+        _NEW_MEMORY,
+    ),
     "disk_always": Fault(
-        "disk", "run", "always", "the job always needs more disk than requested",
+        "disk",
+        "run",
+        "always",
+        "the job always needs more disk than requested",
         (Wording(21, 0, "Error from {slot}: Policy violation. Disk usage exceeded the request"),),
-        (Wording(34, 104, "Error from {slot}: disk usage exceeded allocated disk"),)),
+        (Wording(34, 104, "Error from {slot}: disk usage exceeded allocated disk"),),
+    ),
     "duration": Fault(
-        "time", "run", "always", "the job is longer than allowed",
+        "time",
+        "run",
+        "always",
+        "the job is longer than allowed",
         (Wording(26, 0, "The job exceeded the allowed run time"),),
-        (Wording(47, 0, "The job exceeded allowed execute duration of 20:00:00"),)),
+        (Wording(47, 0, "The job exceeded allowed execute duration of 20:00:00"),),
+    ),
     "run_hangs": Fault(
-        "policy", "run", "chance", "some runs hang",
-        (Wording(3, 0, "The job attribute PeriodicHold expression '(JobStatus == 2) && "
-                 "(time() - EnteredCurrentStatus > 36000)' evaluated to TRUE"),),
-        (Wording(3, 0, "ran too long"),), fixable=False),
+        "policy",
+        "run",
+        "chance",
+        "some runs hang",
+        (
+            Wording(
+                3,
+                0,
+                "The job attribute PeriodicHold expression '(JobStatus == 2) && "
+                "(time() - EnteredCurrentStatus > 36000)' evaluated to TRUE",
+            ),
+        ),
+        (Wording(3, 0, "ran too long"),),
+        fixable=False,
+    ),
     "exit_bug": Fault("exit", "exit", "always", "a bug in the program", _ON_EXIT, _ON_EXIT),
-    "exit_by_chance": Fault("exit", "exit", "chance", "the program fails by chance",
-                            _ON_EXIT, _ON_EXIT, fixable=False),
-    "exit_service_down": Fault("exit", "exit", "ends", "a service of the program is down",
-                               _ON_EXIT, _ON_EXIT, fixable=False),
-    "user_holds": Fault("people", "idle", "ends", "the owner held it",
-                        (Wording(1, 0, "via condor_hold (by user {owner})"),),
-                        (Wording(1, 0, "via condor_hold (by user {owner})"),), fixable=False),
+    "exit_by_chance": Fault(
+        "exit", "exit", "chance", "the program fails by chance", _ON_EXIT, _ON_EXIT, fixable=False
+    ),
+    "exit_service_down": Fault(
+        "exit",
+        "exit",
+        "ends",
+        "a service of the program is down",
+        _ON_EXIT,
+        _ON_EXIT,
+        fixable=False,
+    ),
+    "user_holds": Fault(
+        "people",
+        "idle",
+        "ends",
+        "the owner held it",
+        (Wording(1, 0, "via condor_hold (by user {owner})"),),
+        (Wording(1, 0, "via condor_hold (by user {owner})"),),
+        fixable=False,
+    ),
     "restarts": Fault(
-        "host", "idle", "always", "too many restarts for the site policy",
-        (Wording(26, 0, "The system macro SYSTEM_PERIODIC_HOLD expression 'NumJobStarts > 10' "
-                 "evaluated to TRUE"),),
-        (Wording(26, 0, "Job restarted too many times"),)),
+        "host",
+        "idle",
+        "always",
+        "too many restarts for the site policy",
+        (
+            Wording(
+                26,
+                0,
+                "The system macro SYSTEM_PERIODIC_HOLD expression 'NumJobStarts > 10' "
+                "evaluated to TRUE",
+            ),
+        ),
+        (Wording(26, 0, "Job restarted too many times"),),
+    ),
 }
 # What an execution point in its bad hours does to any job.
 _BAD_HOST = Fault(
-    "host", "input", "host", "an execution point in trouble",
-    (Wording(13, 28, "Error from {slot}: STARTER at {ip} failed to write to file "
-             "{scratch}/{data}: (errno 28) No space left on device; SHADOW at {ap_ip} failed to "
-             "send file(s) to <{ip}:{port}>"),),
-    (Wording(13, 28, "Transfer input files failure at execution point {slot} while receiving "
-             "files from access point {ap}. Details: writing to file {scratch}/{data}: (errno 28) "
-             "No space left on device"),), fixable=False)
+    "host",
+    "input",
+    "host",
+    "an execution point in trouble",
+    (
+        Wording(
+            13,
+            28,
+            "Error from {slot}: STARTER at {ip} failed to write to file "
+            "{scratch}/{data}: (errno 28) No space left on device; SHADOW at {ap_ip} failed to "
+            "send file(s) to <{ip}:{port}>",
+        ),
+    ),
+    (
+        Wording(
+            13,
+            28,
+            "Transfer input files failure at execution point {slot} while receiving "
+            "files from access point {ap}. Details: writing to file {scratch}/{data}: (errno 28) "
+            "No space left on device",
+        ),
+    ),
+    fixable=False,
+)
 
 
 # ---- the world ----------------------------------------------------------------------------
@@ -272,13 +458,13 @@ _BAD_HOST = Fault(
 class _User:
     name: str
     weight: float
-    faults: list[float]                 # propensity, in the order of the profile's faults
-    visit_hours: float                  # mean time until they look at a hold
-    release: float                      # how likely a look ends in a release
-    fix: float                          # how likely they try to fix first
+    faults: list[float]  # propensity, in the order of the profile's faults
+    visit_hours: float  # mean time until they look at a hold
+    release: float  # how likely a look ends in a release
+    fix: float  # how likely they try to fix first
     skill: float
-    automatic: float                    # share of clusters with a periodic_release
-    deadlines: list[float]              # in whose last two days they hurry
+    automatic: float  # share of clusters with a periodic_release
+    deadlines: list[float]  # in whose last two days they hurry
 
 
 @dataclass(slots=True)
@@ -287,7 +473,7 @@ class _Host:
     ip: str
     address: str
     old: bool
-    bad: list[tuple[float, float]]      # sorted, apart from each other
+    bad: list[tuple[float, float]]  # sorted, apart from each other
 
 
 @dataclass(slots=True)
@@ -306,10 +492,10 @@ class _Cluster:
     data: str
     fault: str | None = None
     hits: int = 0
-    ends: float = math.inf              # of the cause, if it passes
+    ends: float = math.inf  # of the cause, if it passes
     chance: float = 0.0
-    tables: dict[bool, str] = field(default_factory=dict)      # of the usage; see _resources
-    factor: float = 1.5                 # memory used over memory requested, when it is too much
+    tables: dict[bool, str] = field(default_factory=dict)  # of the usage; see _resources
+    factor: float = 1.5  # memory used over memory requested, when it is too much
 
 
 @dataclass(slots=True)
@@ -334,22 +520,33 @@ class Result:
         """Measured against wanted."""
         jobs, held, holds = max(self.jobs, 1), max(self.held_jobs, 1), max(self.holds, 1)
         return {
-            "jobs_per_day": {"wanted": targets.jobs_per_day,
-                             "measured": self.jobs / self.access_points / max(self.days, 1e-9)},
+            "jobs_per_day": {
+                "wanted": targets.jobs_per_day,
+                "measured": self.jobs / self.access_points / max(self.days, 1e-9),
+            },
             "held_share": {"wanted": targets.held_share, "measured": self.held_jobs / jobs},
-            "holds_per_held_job": {"wanted": targets.holds_per_held_job,
-                                   "measured": self.holds / held},
-            "repeat_share": {"wanted": 1 - 1 / targets.holds_per_held_job,
-                             "measured": 1 - self.held_jobs / holds},
+            "holds_per_held_job": {
+                "wanted": targets.holds_per_held_job,
+                "measured": self.holds / held,
+            },
+            "repeat_share": {
+                "wanted": 1 - 1 / targets.holds_per_held_job,
+                "measured": 1 - self.held_jobs / holds,
+            },
         }
 
     def as_json(self, profile: Profile) -> dict[str, Any]:
         """All figures as plain values."""
         busiest = sum(count for _, count in self.users.most_common(max(1, len(self.users) // 10)))
         return {
-            "directory": str(self.directory), "jobs": self.jobs, "events": self.events,
-            "bytes": self.bytes, "days": round(self.days, 3), "held_jobs": self.held_jobs,
-            "holds": self.holds, "seconds": round(self.seconds, 2),
+            "directory": str(self.directory),
+            "jobs": self.jobs,
+            "events": self.events,
+            "bytes": self.bytes,
+            "days": round(self.days, 3),
+            "held_jobs": self.held_jobs,
+            "holds": self.holds,
+            "seconds": round(self.seconds, 2),
             "jobs_per_second": round(self.jobs / max(self.seconds, 1e-9)),
             "comparison": self.comparison(profile.targets),
             "share_of_busiest_tenth_of_users": round(busiest / max(self.jobs, 1), 3),
@@ -375,16 +572,26 @@ def simulate(jobs: int, seed: int, out: Path, profile: Profile) -> Result:
             with (out / name / "EventLog").open("wb") as log:
                 _AccessPoint(name, share, seed, profile, log, truth.write, result).run()
     result.seconds = time.perf_counter() - began
-    (out / "manifest.json").write_text(json.dumps(
-        {"seed": seed, "profile": asdict(profile), **result.as_json(profile)}, indent=1) + "\n")
+    (out / "manifest.json").write_text(
+        json.dumps({"seed": seed, "profile": asdict(profile), **result.as_json(profile)}, indent=1)
+        + "\n"
+    )
     return result
 
 
 class _AccessPoint:
     """One access point's log, from the first submission to the last event."""
 
-    def __init__(self, name: str, jobs: int, seed: int, profile: Profile, log: BinaryIO,
-                 tell: Callable[[str], object], result: Result) -> None:
+    def __init__(
+        self,
+        name: str,
+        jobs: int,
+        seed: int,
+        profile: Profile,
+        log: BinaryIO,
+        tell: Callable[[str], object],
+        result: Result,
+    ) -> None:
         self.name, self.jobs, self.profile, self.result = name, jobs, profile, result
         self.shape, self.targets = profile.shape, profile.targets
         self.log, self.tell = log, tell
@@ -395,19 +602,29 @@ class _AccessPoint:
         span = jobs / self.targets.jobs_per_day * _DAY * 1.5 + 30 * _DAY
         # Execution points and outages belong to the pool: every access point meets the same.
         world = Random(f"{seed}/world")
-        self.hosts = [_draw_host(world, number, self.shape, self.start, span)
-                      for number in range(self.shape.execution_points)]
-        self.outages = _windows(world, self.start, span,
-                                7 * _DAY / max(self.shape.outages_per_week, 1e-9),
-                                self.shape.outage_hours * _HOUR)
+        self.hosts = [
+            _draw_host(world, number, self.shape, self.start, span)
+            for number in range(self.shape.execution_points)
+        ]
+        self.outages = _windows(
+            world,
+            self.start,
+            span,
+            7 * _DAY / max(self.shape.outages_per_week, 1e-9),
+            self.shape.outage_hours * _HOUR,
+        )
         self.outage_starts = [since for since, _ in self.outages]
         self.fault_names = list(profile.faults)
         weights = [profile.faults[fault] for fault in self.fault_names]
-        self.users = [_draw_user(self.rng, rank, self.shape, weights, self.start, span)
-                      for rank in range(self.shape.users)]
+        self.users = [
+            _draw_user(self.rng, rank, self.shape, weights, self.start, span)
+            for rank in range(self.shape.users)
+        ]
         self.user_weights = [user.weight for user in self.users]
-        self.address = (f"<10.0.0.{name[2:]}:9618?addrs=10.0.0.{name[2:]}-9618&alias={name}"
-                        f".example.org&noUDP&sock=schedd_1201_{seed % 65536:04x}>")
+        self.address = (
+            f"<10.0.0.{name[2:]}:9618?addrs=10.0.0.{name[2:]}-9618&alias={name}"
+            f".example.org&noUDP&sock=schedd_1201_{seed % 65536:04x}>"
+        )
         self.stamps = _Stamps(profile.log.iso_dates)
         self.times: list[int] = []
         self.texts: list[str] = []
@@ -433,9 +650,11 @@ class _AccessPoint:
         self.result.days = max(self.result.days, (last - self.start) / _DAY)
 
     def _header(self) -> None:
-        text = (f"008 (-01.-01.-01) {self.stamps(self.start)} Global JobLog: ctime={self.start} "
-                f"id=1.1201.{self.start}.0.1.{self.start}.0 sequence=1 size=0 events=0 offset=0 "
-                f"event_off=0 max_rotation=1 creator_name=<{self.name}>")
+        text = (
+            f"008 (-01.-01.-01) {self.stamps(self.start)} Global JobLog: ctime={self.start} "
+            f"id=1.1201.{self.start}.0.1.{self.start}.0 sequence=1 size=0 events=0 offset=0 "
+            f"event_off=0 max_rotation=1 creator_name=<{self.name}>"
+        )
         self._emit(self.start, text.ljust(255) + "\n...\n", 1)
 
     def _clusters(self) -> Iterator[_Cluster]:
@@ -445,7 +664,7 @@ class _AccessPoint:
             cluster = self._draw_cluster(number, now, self.jobs - done)
             done += cluster.procs
             yield cluster
-            number += self.rng.choice((1, 1, 1, 2))         # some ids never reach the queue
+            number += self.rng.choice((1, 1, 1, 2))  # some ids never reach the queue
             # Big clusters are followed by calmer times, so that days come out right.
             ahead = done - rate * (now - self.start)
             calm = min(max(1 + ahead / (0.1 * self.targets.jobs_per_day), 0.2), 8.0)
@@ -461,10 +680,19 @@ class _AccessPoint:
         procs = min(procs, shape.largest_cluster, left)
         run = shape.run_minutes_median * 60 * rng.lognormvariate(0, shape.run_minutes_sigma)
         cluster = _Cluster(
-            number, user, int(now), procs, memory=rng.choice((1024, 2048, 2048, 4096, 8192)),
-            disk=rng.choice((1, 2, 4, 10)) << 20, run_seconds=min(max(run, 20.0), 40.0 * _HOUR),
-            uses_url=rng.random() < 0.5, automatic=rng.random() < user.automatic,
-            batch=names.batch(rng), program=names.program(rng), data=names.data(rng))
+            number,
+            user,
+            int(now),
+            procs,
+            memory=rng.choice((1024, 2048, 2048, 4096, 8192)),
+            disk=rng.choice((1, 2, 4, 10)) << 20,
+            run_seconds=min(max(run, 20.0), 40.0 * _HOUR),
+            uses_url=rng.random() < 0.5,
+            automatic=rng.random() < user.automatic,
+            batch=names.batch(rng),
+            program=names.program(rng),
+            data=names.data(rng),
+        )
         self.result.users[user.name] += procs
         self.result.largest_cluster = max(self.result.largest_cluster, procs)
         self._draw_fault(cluster)
@@ -518,8 +746,10 @@ class _AccessPoint:
         """Draw all first runs of a cluster at once; go through the unlucky ones by hand."""
         n, rng = cluster.procs, self.numpy
         # Jobs of a large cluster start one after the other as slots become free.
-        wait = (self.shape.wait_minutes_median * 60 * rng.lognormal(0, 1.0, n)
-                + np.arange(n) * rng.exponential(1.5)).astype(np.int64) + 2
+        wait = (
+            self.shape.wait_minutes_median * 60 * rng.lognormal(0, 1.0, n)
+            + np.arange(n) * rng.exponential(1.5)
+        ).astype(np.int64) + 2
         run = np.maximum(cluster.run_seconds * rng.lognormal(0, 0.35, n), 5).astype(np.int64)
         host = rng.integers(0, len(self.hosts), n)
         slot = rng.integers(1, 48, n)
@@ -537,13 +767,26 @@ class _AccessPoint:
         for proc in range(n):
             begin = cluster.submit + waits[proc]
             outage = cluster.uses_url and self._in_outage(begin)
-            if (proc in hits or evictions[proc] or outage
-                    or self._host_is_bad(self.hosts[hosts[proc]], begin)):
+            if (
+                proc in hits
+                or evictions[proc]
+                or outage
+                or self._host_is_bad(self.hosts[hosts[proc]], begin)
+            ):
                 _Life(self, cluster, proc, proc in hits, evictions[proc], outage).live(
-                    begin, runs[proc], hosts[proc], slots[proc], useds[proc], bad_exits[proc])
+                    begin, runs[proc], hosts[proc], slots[proc], useds[proc], bad_exits[proc]
+                )
             else:
-                self._plain_job(cluster, proc, begin, runs[proc], self.hosts[hosts[proc]],
-                                slots[proc], useds[proc], bad_exits[proc])
+                self._plain_job(
+                    cluster,
+                    proc,
+                    begin,
+                    runs[proc],
+                    self.hosts[hosts[proc]],
+                    slots[proc],
+                    useds[proc],
+                    bad_exits[proc],
+                )
 
     def _host_is_bad(self, host: _Host, when: float) -> bool:
         return any(since <= when < until for since, until in host.bad)
@@ -551,11 +794,23 @@ class _AccessPoint:
     def _in_outage(self, when: float) -> bool:
         """Whether a transfer at that time fails: some do in an outage, most find a way round."""
         nth = bisect.bisect_right(self.outage_starts, when) - 1
-        return (nth >= 0 and when < self.outages[nth][1]
-                and self.rng.random() < self.shape.outage_severity)
+        return (
+            nth >= 0
+            and when < self.outages[nth][1]
+            and self.rng.random() < self.shape.outage_severity
+        )
 
-    def _plain_job(self, cluster: _Cluster, proc: int, begin: int, run: int, host: _Host,
-                   slot: int, used: int, bad_exit: bool) -> None:
+    def _plain_job(
+        self,
+        cluster: _Cluster,
+        proc: int,
+        begin: int,
+        run: int,
+        host: _Host,
+        slot: int,
+        used: int,
+        bad_exit: bool,
+    ) -> None:
         """The eight events of a job with which nothing happens; by far the most frequent."""
         job = f"({cluster.number:03d}.{proc:03d}.000)"
         write = _Events(self, cluster, proc, job)
@@ -578,8 +833,9 @@ class _AccessPoint:
 class _Life:
     """One job to which something happens: holds, releases, evictions, and its end."""
 
-    def __init__(self, ap: _AccessPoint, cluster: _Cluster, proc: int, hit: bool,
-                 evicted: bool, outage: bool) -> None:
+    def __init__(
+        self, ap: _AccessPoint, cluster: _Cluster, proc: int, hit: bool, evicted: bool, outage: bool
+    ) -> None:
         self.ap, self.cluster, self.proc, self.rng = ap, cluster, proc, ap.rng
         self.hit, self.evicted, self.outage = hit, evicted, outage
         self.fixed: float | None = None
@@ -587,8 +843,9 @@ class _Life:
         self.causes: list[Fault] = []
         self.write = _Events(ap, cluster, proc, f"({cluster.number:03d}.{proc:03d}.000)")
 
-    def live(self, begin: int, run: int, host_number: int, slot: int, used: int,
-             bad_exit: bool) -> None:
+    def live(
+        self, begin: int, run: int, host_number: int, slot: int, used: int, bad_exit: bool
+    ) -> None:
         """From submission to the end of the job, or to a hold that nobody ends."""
         ap, rng = self.ap, self.rng
         self.write.submitted(self.cluster.submit)
@@ -614,8 +871,9 @@ class _Life:
                     self.write.evicted(when, 1022, 0, "Job vacated by schedd", used)
                 else:
                     self.write.image_size(when + min(8, run), used // 2 + 1)
-                    self.write.finished(when + run + 2, run, used,
-                                        ap._exit_text(self.cluster, bad_exit))
+                    self.write.finished(
+                        when + run + 2, run, used, ap._exit_text(self.cluster, bad_exit)
+                    )
                     outcome = "FAILED" if bad_exit else "SUCCEEDED"
                     break
             when += 2 + int(120 * rng.lognormvariate(0, 1))
@@ -630,11 +888,12 @@ class _Life:
         if self.hit and cluster.fault and self.fixed is None:
             fault = FAULTS[cluster.fault]
             active = {
-                "always": True, "ends": when < cluster.ends,
+                "always": True,
+                "ends": when < cluster.ends,
                 "chance": not self.holds or self.rng.random() < cluster.chance,
                 # The same hosts lack it for the whole cluster.
-                "host": not self.holds or (host_number * 2654435761 + cluster.number) % 100
-                < 100 * cluster.chance,
+                "host": not self.holds
+                or (host_number * 2654435761 + cluster.number) % 100 < 100 * cluster.chance,
             }[fault.nature]
             if active:
                 return fault
@@ -655,11 +914,19 @@ class _Life:
             used = int(cluster.memory * cluster.factor)
         scratch = f"/var/lib/condor/execute/dir_{rng.randrange(2000, 60000)}"
         details = {
-            "slot": f"slot1_{slot}@{host.name}", "ap": ap.name, "ap_ip": f"10.0.0.{ap.name[2:]}",
-            "ip": host.ip, "port": rng.randrange(20000, 60000), "scratch": scratch,
-            "home": f"/home/{cluster.user.name}/{cluster.batch}", "data": cluster.data,
-            "program": cluster.program, "request": cluster.memory, "used": used,
-            "owner": cluster.user.name, "exit": rng.choice((1, 2, 134)),
+            "slot": f"slot1_{slot}@{host.name}",
+            "ap": ap.name,
+            "ap_ip": f"10.0.0.{ap.name[2:]}",
+            "ip": host.ip,
+            "port": rng.randrange(20000, 60000),
+            "scratch": scratch,
+            "home": f"/home/{cluster.user.name}/{cluster.batch}",
+            "data": cluster.data,
+            "program": cluster.program,
+            "request": cluster.memory,
+            "used": used,
+            "owner": cluster.user.name,
+            "exit": rng.choice((1, 2, 134)),
         }
         reason = word.text.format_map(details)
         starter_says = reason.partition(": ")[2] if reason.startswith("Error from") else reason
@@ -698,12 +965,14 @@ class _Life:
         """When the job is released, or removed (then True); None when nobody does anything."""
         cluster, rng, user, count = self.cluster, self.rng, self.cluster.user, len(self.holds)
         tenacity = self.ap.tenacity
-        if (cluster.automatic and fault.family != "people" and count <= 8
-                and tenacity > -2.5):
+        if cluster.automatic and fault.family != "people" and count <= 8 and tenacity > -2.5:
             when = held + int(rng.choice((300, 600, 1200, 3600)) * rng.uniform(0.9, 1.2))
-            self.write.released(when, "The job attribute PeriodicRelease expression "
-                                "'(NumHolds < 9) && (time() - EnteredCurrentStatus > 300)' "
-                                "evaluated to TRUE")
+            self.write.released(
+                when,
+                "The job attribute PeriodicRelease expression "
+                "'(NumHolds < 9) && (time() - EnteredCurrentStatus > 300)' "
+                "evaluated to TRUE",
+            )
             return when, False
         hurry = any(0 < deadline - held < 2 * _DAY for deadline in user.deadlines)
         odds = math.log(user.release / (1 - user.release)) + tenacity
@@ -711,7 +980,7 @@ class _Life:
         odds -= 0.8 if fault.family in ("memory", "disk", "executable") else 0.0
         delay = user.visit_hours * (0.3 if hurry else 1.0) * rng.expovariate(1) * _HOUR
         hour = (held + delay) % _DAY / _HOUR
-        if not 7 <= hour < 22:                  # at night nobody looks
+        if not 7 <= hour < 22:  # at night nobody looks
             delay += ((31 - hour) % 24) * _HOUR
         when = held + 60 + int(delay)
         if rng.random() < 1 / (1 + math.exp(-odds)):
@@ -737,11 +1006,22 @@ class _Life:
         fault = FAULTS[cluster.fault] if self.hit and cluster.fault else None
         cause = fault or self.causes[0]
         ends = cluster.ends if fault and fault.nature == "ends" else None
-        row = Truth(cluster.number, self.proc, cluster.user.name, cluster.fault or "healthy",
-                    cause.family, cause.what, cause.nature != "always", utc(ends),
-                    utc(self.fixed))
-        foreign = [{"hold": nth, "cause": each.what} for nth, each in enumerate(self.causes, 1)
-                   if each is not fault]
+        row = Truth(
+            cluster.number,
+            self.proc,
+            cluster.user.name,
+            cluster.fault or "healthy",
+            cause.family,
+            cause.what,
+            cause.nature != "always",
+            utc(ends),
+            utc(self.fixed),
+        )
+        foreign = [
+            {"hold": nth, "cause": each.what}
+            for nth, each in enumerate(self.causes, 1)
+            if each is not fault
+        ]
         row.struck.extend(foreign)
         self.ap.tell(json.dumps({"access_point": self.ap.name, **asdict(row)}) + "\n")
 
@@ -772,23 +1052,37 @@ class _Events:
         name, mine = _EVENT_NAMES[kind]
         moment = datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
         holds = f"NumHolds = {self.holds}\n" if self.holds else ""
-        return (f"028 {self.job} {stamp} Job ad information event triggered.\n"
-                f'Cluster = {self.cluster.number}\nEventTime = "{moment}"\nEventTypeNumber = 28\n'
-                f'MyType = "{mine}"\n{holds}NumJobStarts = {self.starts}\n'
-                f'Owner = "{self.cluster.user.name}"\nProc = {self.proc}\n'
-                f"RequestDisk = {self.cluster.disk}\nRequestMemory = {self.cluster.memory}\n"
-                f'Subproc = 0\nTriggerEventTypeName = "{name}"\nTriggerEventTypeNumber = {kind}'
-                "\n...\n")
+        return (
+            f"028 {self.job} {stamp} Job ad information event triggered.\n"
+            f'Cluster = {self.cluster.number}\nEventTime = "{moment}"\nEventTypeNumber = 28\n'
+            f'MyType = "{mine}"\n{holds}NumJobStarts = {self.starts}\n'
+            f'Owner = "{self.cluster.user.name}"\nProc = {self.proc}\n'
+            f"RequestDisk = {self.cluster.disk}\nRequestMemory = {self.cluster.memory}\n"
+            f'Subproc = 0\nTriggerEventTypeName = "{name}"\nTriggerEventTypeNumber = {kind}'
+            "\n...\n"
+        )
 
     def submitted(self, when: int) -> None:
-        self._write(when, (0, f"Job submitted from host: {self.ap.address}\n"
-                              f'    [ JobBatchName = "{self.cluster.batch}" ]'))
+        self._write(
+            when,
+            (
+                0,
+                f"Job submitted from host: {self.ap.address}\n"
+                f'    [ JobBatchName = "{self.cluster.batch}" ]',
+            ),
+        )
 
     def _transfer_begins(self, when: int, host: _Host, slot: int) -> None:
         self.slot = f"slot1_{slot}@{host.name}"
-        self._write(when, (40, "Started transferring input files\n\tTransferring to host: "
-                               f"<{host.ip}:9618?addrs={host.ip}-9618&alias={host.name}&noUDP&"
-                               f"sock=slot1_{slot}_8021_{slot:04x}>"))
+        self._write(
+            when,
+            (
+                40,
+                "Started transferring input files\n\tTransferring to host: "
+                f"<{host.ip}:9618?addrs={host.ip}-9618&alias={host.name}&noUDP&"
+                f"sock=slot1_{slot}_8021_{slot:04x}>",
+            ),
+        )
 
     def transfers_in(self, when: int, host: _Host, slot: int) -> None:
         """An input transfer after which no run follows."""
@@ -799,49 +1093,78 @@ class _Events:
         self._transfer_begins(when, host, slot)
         cluster = self.cluster
         self._write(
-            when + 1, (40, "Finished transferring input files"),
-            (1, f"Job executing on host: {host.address}\n\tSlotName: {self.slot}\n"
+            when + 1,
+            (40, "Finished transferring input files"),
+            (
+                1,
+                f"Job executing on host: {host.address}\n\tSlotName: {self.slot}\n"
                 f'\tCondorScratchDir = "/var/lib/condor/execute/dir_{when % 58000 + 2000}"\n'
                 f"\tCpus = 1\n\tDisk = {cluster.disk}\n\tGPUs = 0\n\tMemory = "
-                f"{cluster.memory}"))
+                f"{cluster.memory}",
+            ),
+        )
         self.starts += 1
 
     def image_size(self, when: int, used: int) -> None:
-        self._write(when, (6, f"Image size of job updated: {used * 1100}\n\t{used}  -  "
-                              f"MemoryUsage of job (MB)\n\t{used * 1021}  -  ResidentSetSize "
-                              "of job (KB)"))
+        self._write(
+            when,
+            (
+                6,
+                f"Image size of job updated: {used * 1100}\n\t{used}  -  "
+                f"MemoryUsage of job (MB)\n\t{used * 1021}  -  ResidentSetSize "
+                "of job (KB)",
+            ),
+        )
 
     def transfers_out(self, when: int) -> None:
-        self._write(when, (40, "Started transferring output files"),
-                    (40, "Finished transferring output files"))
+        self._write(
+            when,
+            (40, "Started transferring output files"),
+            (40, "Finished transferring output files"),
+        )
 
     def finished(self, when: int, run: int, used: int, exit_text: str) -> None:
         self.transfers_out(when - 1)
         cpu = _cpu(int(run * 0.93))
         cluster = self.cluster
         sent, received = 1000 + run % 9000, 4000 + used * 7
-        self._write(when, (5, (
-            f"Job terminated.\n\t{exit_text}\n\t\t{cpu}  -  Run Remote Usage\n"
-            f"\t\t{_NO_CPU}  -  Run Local Usage\n\t\t{cpu}  -  Total Remote Usage\n"
-            f"\t\t{_NO_CPU}  -  Total Local Usage\n"
-            f"\t{sent}  -  Run Bytes Sent By Job\n"
-            f"\t{received}  -  Run Bytes Received By Job\n"
-            f"\t{sent}  -  Total Bytes Sent By Job\n"
-            f"\t{received * self.starts}  -  Total Bytes Received By Job\n"
-            f"{_resources(cluster, used, decimals=True)}\n"
-            f"\t   TimeExecute (s)      : {_usage(cluster, run, True)}                    \n"
-            f"\t   TimeSlotBusy (s)     : {_usage(cluster, run + 2, True)}                    ")))
+        self._write(
+            when,
+            (
+                5,
+                (
+                    f"Job terminated.\n\t{exit_text}\n\t\t{cpu}  -  Run Remote Usage\n"
+                    f"\t\t{_NO_CPU}  -  Run Local Usage\n\t\t{cpu}  -  Total Remote Usage\n"
+                    f"\t\t{_NO_CPU}  -  Total Local Usage\n"
+                    f"\t{sent}  -  Run Bytes Sent By Job\n"
+                    f"\t{received}  -  Run Bytes Received By Job\n"
+                    f"\t{sent}  -  Total Bytes Sent By Job\n"
+                    f"\t{received * self.starts}  -  Total Bytes Received By Job\n"
+                    f"{_resources(cluster, used, decimals=True)}\n"
+                    f"\t   TimeExecute (s)      : {_usage(cluster, run, True)}                    \n"
+                    f"\t   TimeSlotBusy (s)     : {_usage(cluster, run + 2, True)}                    "
+                ),
+            ),
+        )
 
     def evicted(self, when: int, code: int, subcode: int, reason: str, used: int) -> None:
-        self._write(when, (4, (
-            f"Job was evicted. Code {code} Subcode {subcode}\n\t(0) CPU times\n"
-            f"\t\t{_NO_CPU}  -  Run Remote Usage\n\t\t{_NO_CPU}  -  Run Local Usage\n"
-            "\t0  -  Run Bytes Sent By Job\n\t0  -  Run Bytes Received By Job\n"
-            f"\tReason: {reason}\n{_resources(self.cluster, used, decimals=False)}")))
+        self._write(
+            when,
+            (
+                4,
+                (
+                    f"Job was evicted. Code {code} Subcode {subcode}\n\t(0) CPU times\n"
+                    f"\t\t{_NO_CPU}  -  Run Remote Usage\n\t\t{_NO_CPU}  -  Run Local Usage\n"
+                    "\t0  -  Run Bytes Sent By Job\n\t0  -  Run Bytes Received By Job\n"
+                    f"\tReason: {reason}\n{_resources(self.cluster, used, decimals=False)}"
+                ),
+            ),
+        )
 
     def remote_error(self, when: int, slot: object, text: str, code: int, subcode: int) -> None:
-        self._write(when, (21, f"Error from starter on {slot}:\n\t{text}\n"
-                               f"\tCode {code} Subcode {subcode}"))
+        self._write(
+            when, (21, f"Error from starter on {slot}:\n\t{text}\n\tCode {code} Subcode {subcode}")
+        )
 
     def held(self, when: int, reason: str, code: int, subcode: int) -> None:
         self.holds += 1
@@ -856,10 +1179,14 @@ class _Events:
 
 _NO_CPU = "Usr 0 00:00:00, Sys 0 00:00:00"
 _EVENT_NAMES = {
-    0: ("ULOG_SUBMIT", "SubmitEvent"), 1: ("ULOG_EXECUTE", "ExecuteEvent"),
-    4: ("ULOG_JOB_EVICTED", "JobEvictedEvent"), 5: ("ULOG_JOB_TERMINATED", "JobTerminatedEvent"),
-    6: ("ULOG_IMAGE_SIZE", "JobImageSizeEvent"), 9: ("ULOG_JOB_ABORTED", "JobAbortedEvent"),
-    12: ("ULOG_JOB_HELD", "JobHeldEvent"), 13: ("ULOG_JOB_RELEASED", "JobReleaseEvent"),
+    0: ("ULOG_SUBMIT", "SubmitEvent"),
+    1: ("ULOG_EXECUTE", "ExecuteEvent"),
+    4: ("ULOG_JOB_EVICTED", "JobEvictedEvent"),
+    5: ("ULOG_JOB_TERMINATED", "JobTerminatedEvent"),
+    6: ("ULOG_IMAGE_SIZE", "JobImageSizeEvent"),
+    9: ("ULOG_JOB_ABORTED", "JobAbortedEvent"),
+    12: ("ULOG_JOB_HELD", "JobHeldEvent"),
+    13: ("ULOG_JOB_RELEASED", "JobReleaseEvent"),
     21: ("ULOG_REMOTE_ERROR", "RemoteErrorEvent"),
     40: ("ULOG_FILE_TRANSFER", "FileTransferEvent"),
 }
@@ -892,9 +1219,12 @@ def _resources(cluster: _Cluster, used: int, decimals: bool) -> str:
             f"       1         1 \n"
             f"\t   Disk (KB)            : {_usage(cluster, cluster.disk // 9, decimals)} "
             f"{cluster.disk:>8} {cluster.disk:>9} \n"
-            f"\t   GPUs                 : {'':>{wide}}                  0 \n")
-    return (f"{head}\t   Memory (MB)          : {_usage(cluster, used, decimals)} "
-            f"{cluster.memory:>8} {cluster.memory:>9} ")
+            f"\t   GPUs                 : {'':>{wide}}                  0 \n"
+        )
+    return (
+        f"{head}\t   Memory (MB)          : {_usage(cluster, used, decimals)} "
+        f"{cluster.memory:>8} {cluster.memory:>9} "
+    )
 
 
 class _Stamps:
@@ -915,8 +1245,9 @@ class _Stamps:
 # ---- draws ---------------------------------------------------------------------------------
 
 
-def _draw_user(rng: Random, rank: int, shape: Shape, weights: Sequence[float], start: int,
-               span: float) -> _User:
+def _draw_user(
+    rng: Random, rank: int, shape: Shape, weights: Sequence[float], start: int, span: float
+) -> _User:
     name = names.OWNERS[rank % len(names.OWNERS)]
     if rank >= len(names.OWNERS):
         name += str(rank // len(names.OWNERS) + 1)
@@ -926,25 +1257,36 @@ def _draw_user(rng: Random, rank: int, shape: Shape, weights: Sequence[float], s
     while deadline < start + span:
         deadline += rng.uniform(10, 60) * _DAY
         deadlines.append(deadline)
-    return _User(name, (rank + 1) ** -shape.user_exponent, faults,
-                 visit_hours=rng.lognormvariate(0.8, 0.8), release=rng.uniform(0.35, 0.95),
-                 fix=rng.uniform(0.2, 0.7), skill=rng.uniform(0.5, 0.95),
-                 automatic=rng.choice((0, 0, 0, 0, 0.1, 0.4)), deadlines=deadlines)
+    return _User(
+        name,
+        (rank + 1) ** -shape.user_exponent,
+        faults,
+        visit_hours=rng.lognormvariate(0.8, 0.8),
+        release=rng.uniform(0.35, 0.95),
+        fix=rng.uniform(0.2, 0.7),
+        skill=rng.uniform(0.5, 0.95),
+        automatic=rng.choice((0, 0, 0, 0, 0.1, 0.4)),
+        deadlines=deadlines,
+    )
 
 
 def _draw_host(rng: Random, number: int, shape: Shape, start: int, span: float) -> _Host:
     name = f"e{number:04d}.example.org"
     ip = f"10.{1 + number // 60000}.{number // 250 % 240}.{number % 250 + 1}"
-    address = (f"<{ip}:9618?addrs={ip}-9618&alias={name}&noUDP&sock=startd_{2000 + number}_"
-               f"{rng.getrandbits(16):04x}>")
+    address = (
+        f"<{ip}:9618?addrs={ip}-9618&alias={name}&noUDP&sock=startd_{2000 + number}_"
+        f"{rng.getrandbits(16):04x}>"
+    )
     old = rng.random() < shape.old_wordings
     bad = rng.random() < shape.bad_execution_points
-    return _Host(name, ip, address, old,
-                 _windows(rng, start, span, 6 * _DAY, 1.5 * _HOUR) if bad else [])
+    return _Host(
+        name, ip, address, old, _windows(rng, start, span, 6 * _DAY, 1.5 * _HOUR) if bad else []
+    )
 
 
-def _windows(rng: Random, start: float, span: float, between: float,
-             lasting: float) -> list[tuple[float, float]]:
+def _windows(
+    rng: Random, start: float, span: float, between: float, lasting: float
+) -> list[tuple[float, float]]:
     found, now = [], start + rng.expovariate(1 / between)
     while now < start + span:
         until = now + lasting * rng.lognormvariate(-0.5, 1)

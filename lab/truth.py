@@ -17,16 +17,28 @@ from pathlib import Path
 
 from condor_advice.lab.world import Trouble
 
-OUTCOMES = ("SUCCEEDED", "HELD_SAME", "HELD_OTHER", "FAILED", "REMOVED", "NEVER_RELEASED",
-            "UNKNOWN")
+OUTCOMES = (
+    "SUCCEEDED",
+    "HELD_SAME",
+    "HELD_OTHER",
+    "FAILED",
+    "REMOVED",
+    "NEVER_RELEASED",
+    "UNKNOWN",
+)
 JobKey = tuple[int, int]
 
 _HEADER = re.compile(r"^(\d{3}) \((\d+)\.(\d+)\.\d+\) (\S+ \S+?)(?:\.\d+)? (.*)$")
 _CODE = re.compile(r"^\tCode (\d+) Subcode (-?\d+)$", re.MULTILINE)
 _SLOT = re.compile(r"slot[0-9_]+@([^@\s]+)@")
 # What a hold looks like when it was the execution point's or the site's doing.
-_MARKS = {"hook": (19, None), "scratch": (13, 28), "share": (26, None), "exit": (3, None),
-          "wrapper": (3, None)}
+_MARKS = {
+    "hook": (19, None),
+    "scratch": (13, 28),
+    "share": (26, None),
+    "exit": (3, None),
+    "wrapper": (3, None),
+}
 
 
 @dataclass(slots=True)
@@ -40,9 +52,9 @@ class Truth:
     family: str
     cause: str
     transient: bool
-    ended: str | None = None            # UTC; when the cause went away by itself
-    fixed: str | None = None            # UTC; when somebody put it right
-    struck: list[dict[str, object]] = field(default_factory=list)   # holds of foreign making
+    ended: str | None = None  # UTC; when the cause went away by itself
+    fixed: str | None = None  # UTC; when somebody put it right
+    struck: list[dict[str, object]] = field(default_factory=list)  # holds of foreign making
 
 
 @dataclass(slots=True)
@@ -50,7 +62,7 @@ class Hold:
     """One hold episode as the log tells it."""
 
     job: JobKey
-    number: int                         # of this job, from 1
+    number: int  # of this job, from 1
     at: datetime
     code: int
     subcode: int
@@ -74,20 +86,25 @@ def read_truth(path: Path) -> dict[JobKey, Truth]:
 
 def utc(when: float | None) -> str | None:
     """A Unix time as it stands in the truth file."""
-    return None if when is None else datetime.fromtimestamp(when, UTC).isoformat(
-        timespec="seconds").replace("+00:00", "Z")
+    return (
+        None
+        if when is None
+        else datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )
 
 
 def in_order(log: Path) -> list[Path]:
     """A rotated event log's files, oldest first."""
-    numbered = sorted((path for path in log.parent.glob(f"{log.name}.*")
-                       if path.suffix[1:].isdigit()), key=lambda path: -int(path.suffix[1:]))
+    numbered = sorted(
+        (path for path in log.parent.glob(f"{log.name}.*") if path.suffix[1:].isdigit()),
+        key=lambda path: -int(path.suffix[1:]),
+    )
     old = log.with_name(f"{log.name}.old")
     return [*numbered, *([old] if old.exists() else []), *([log] if log.exists() else [])]
 
 
 def _events(paths: Sequence[Path]) -> Iterator[tuple[int, JobKey, datetime, str]]:
-    year = datetime.now(UTC).year       # only for logs whose dates have none
+    year = datetime.now(UTC).year  # only for logs whose dates have none
     text = "".join(path.read_text(errors="replace") for path in paths)
     for block in text.split("\n...\n"):
         head, _, body = block.partition("\n")
@@ -133,8 +150,12 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
     return holds
 
 
-def mark_struck(rows: dict[JobKey, Truth], holds: Iterable[Hold], troubles: Sequence[Trouble],
-                projects: dict[JobKey, str]) -> None:
+def mark_struck(
+    rows: dict[JobKey, Truth],
+    holds: Iterable[Hold],
+    troubles: Sequence[Trouble],
+    projects: dict[JobKey, str],
+) -> None:
     """Note the holds that a point in trouble, or the site, brought on a job from outside."""
     for hold in holds:
         row = rows.get(hold.job)
@@ -144,10 +165,20 @@ def mark_struck(rows: dict[JobKey, Truth], holds: Iterable[Hold], troubles: Sequ
         for trouble in troubles:
             code, subcode = _MARKS[trouble.what]
             where = projects.get(hold.job) if trouble.what == "share" else hold.point
-            if (trouble.point == where and trouble.since - 1 <= at <= trouble.until + 15
-                    and hold.code == code and subcode in (None, hold.subcode)):
-                row.struck.append({"hold": hold.number, "cause": trouble.what,
-                                   "where": trouble.point, "ended": utc(trouble.until)})
+            if (
+                trouble.point == where
+                and trouble.since - 1 <= at <= trouble.until + 15
+                and hold.code == code
+                and subcode in (None, hold.subcode)
+            ):
+                row.struck.append(
+                    {
+                        "hold": hold.number,
+                        "cause": trouble.what,
+                        "where": trouble.point,
+                        "ended": utc(trouble.until),
+                    }
+                )
                 break
 
 

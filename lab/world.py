@@ -43,8 +43,8 @@ _TROUBLES = {"flaky": ("exit", "hook", "wrapper"), "black-hole": ("exit",)}
 class Fix:
     """What a knowing owner does before releasing: edit the job, mend something, or both."""
 
-    edits: Mapping[str, str] = field(default_factory=dict)     # ClassAd attribute -> expression
-    mend: Callable[[], object] | None = None                     # for the whole batch
+    edits: Mapping[str, str] = field(default_factory=dict)  # ClassAd attribute -> expression
+    mend: Callable[[], object] | None = None  # for the whole batch
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Cause:
     transient: bool
     ends: float | None = None
     fix: Fix | None = None
-    on_submit: Callable[[int], None] | None = None             # called with the cluster id
+    on_submit: Callable[[int], None] | None = None  # called with the cluster id
 
 
 @dataclass(slots=True)
@@ -69,10 +69,10 @@ class Point:
 
     name: str
     personality: str
-    directory: Path                     # control files and software live here
+    directory: Path  # control files and software live here
     execute: Path
     has_software: bool = True
-    pid_file: Path | None = None        # set when scratch is a small file system of its own
+    pid_file: Path | None = None  # set when scratch is a small file system of its own
 
     def can(self, trouble: str) -> bool:
         """Whether this point is made to have that trouble."""
@@ -89,8 +89,8 @@ class Point:
 class Trouble:
     """A time in which a point, or the site on behalf of a project, strikes whatever comes by."""
 
-    point: str                          # an execution point; for "share" a project
-    what: str                           # "exit", "wrapper", "hook", "scratch" or "share"
+    point: str  # an execution point; for "share" a project
+    what: str  # "exit", "wrapper", "hook", "scratch" or "share"
     since: float
     until: float
 
@@ -98,17 +98,24 @@ class Trouble:
 class World:
     """Time, places and the things in them; the one place where anything is scheduled."""
 
-    def __init__(self, root: Path, seed: str, server: FileServer, points: list[Point],
-                 pace: float = 1.0, clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        root: Path,
+        seed: str,
+        server: FileServer,
+        points: list[Point],
+        pace: float = 1.0,
+        clock: Clock = time.time,
+    ) -> None:
         self.root, self.seed, self.server, self.points = root, seed, server, points
         self.spool = root / "pool" / "spool"
-        self.pace = pace                # multiplies every waiting time: below 1 is faster
+        self.pace = pace  # multiplies every waiting time: below 1 is faster
         self.clock = clock
         self.rng = Random(f"{seed}/world")
         self.troubles: list[Trouble] = []
-        self.over_share: list[Trouble] = []     # known beforehand: they stand in the policy
-        self.commands: list[tuple[str, list[str]]] = []        # (as whom, command) to run next
-        self.starters_to_kill: list[int] = []                  # clusters; the loop finds them
+        self.over_share: list[Trouble] = []  # known beforehand: they stand in the policy
+        self.commands: list[tuple[str, list[str]]] = []  # (as whom, command) to run next
+        self.starters_to_kill: list[int] = []  # clusters; the loop finds them
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._server_paths = itertools.count()
@@ -138,7 +145,7 @@ class World:
         """Make an execution point misbehave from now on; it recovers at `until`."""
         control = point.control(what)
         if control.exists():
-            return                      # already so; the first one decides when it ends
+            return  # already so; the first one decides when it ends
         control.parent.mkdir(parents=True, exist_ok=True)
         control.touch()
         self.troubles.append(Trouble(point.name, what, self.clock(), until))
@@ -203,17 +210,17 @@ class Batch:
     initialdir: str = ""
     stdout: str = "$(Process).out"
     shebang: str = "#!/bin/sh"
-    binary: bytes | None = None         # when the executable is not a script
+    binary: bytes | None = None  # when the executable is not a script
     seconds: float = 3.0
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     opens_early: bool = False
-    begin: list[str] = field(default_factory=list)      # shell, before the work
-    work: list[str] = field(default_factory=list)       # shell, after the sleep
-    end: list[str] = field(default_factory=list)        # shell, after the outputs
+    begin: list[str] = field(default_factory=list)  # shell, before the work
+    work: list[str] = field(default_factory=list)  # shell, after the sleep
+    end: list[str] = field(default_factory=list)  # shell, after the outputs
     submit: dict[str, str] = field(default_factory=dict)
     dag: bool = False
-    spool: bool = False                 # its files go through the access point's spool
+    spool: bool = False  # its files go through the access point's spool
 
     def path(self, name: str) -> Path:
         """A file in the batch's own directory."""
@@ -267,13 +274,22 @@ class Batch:
 
     def hold_on_exit(self) -> None:
         """Have the job held when it fails, in one of the ways people write it."""
-        when = self.rng.choice(("(ExitBySignal == True) || (ExitCode != 0)",
-                                "ExitBySignal || ExitCode != 0", "ExitCode =!= 0"))
+        when = self.rng.choice(
+            (
+                "(ExitBySignal == True) || (ExitCode != 0)",
+                "ExitBySignal || ExitCode != 0",
+                "ExitCode =!= 0",
+            )
+        )
         self.submit["on_exit_hold"] = when
-        reason = self.rng.choice((
-            None, '"Job failed, see the error file"',
-            'strcat("exited with ", ifThenElse(ExitBySignal, strcat("signal ", ExitSignal), '
-            'strcat("code ", ExitCode)))'))
+        reason = self.rng.choice(
+            (
+                None,
+                '"Job failed, see the error file"',
+                'strcat("exited with ", ifThenElse(ExitBySignal, strcat("signal ", ExitSignal), '
+                'strcat("code ", ExitCode)))',
+            )
+        )
         self.submit.pop("on_exit_hold_reason", None)
         if reason:
             self.submit["on_exit_hold_reason"] = reason
@@ -288,8 +304,9 @@ class Batch:
 
     def use_memory(self, megabytes: int, seconds: float) -> str:
         """Shell that holds memory for a while, long enough for the starter to see it."""
-        return self.python(f"import time; b = b'x' * {megabytes * 1_000_000}; "
-                           f"time.sleep({seconds})")
+        return self.python(
+            f"import time; b = b'x' * {megabytes * 1_000_000}; time.sleep({seconds})"
+        )
 
     def write_program(self) -> None:
         """Write the executable; padding keeps its size from telling one scenario from another."""
@@ -297,14 +314,26 @@ class Batch:
         if self.binary is not None:
             path.write_bytes(self.binary)
         else:
-            padding = "".join(f"# {self.rng.getrandbits(256):064x}\n"
-                              for _ in range(self.rng.randrange(20, 120)))
+            padding = "".join(
+                f"# {self.rng.getrandbits(256):064x}\n" for _ in range(self.rng.randrange(20, 120))
+            )
             first = [f"touch {' '.join(self.outputs)}"] if self.opens_early else []
-            outputs = [f"head -c {self.rng.randrange(100, 9000)} /dev/urandom > {name}"
-                       for name in self.outputs]
-            lines = [self.shebang, padding + _PRELUDE, *first, *self.begin,
-                     f"sleep {self.seconds:.1f}", *self.work, *outputs, "echo done", *self.end,
-                     "exit 0"]
+            outputs = [
+                f"head -c {self.rng.randrange(100, 9000)} /dev/urandom > {name}"
+                for name in self.outputs
+            ]
+            lines = [
+                self.shebang,
+                padding + _PRELUDE,
+                *first,
+                *self.begin,
+                f"sleep {self.seconds:.1f}",
+                *self.work,
+                *outputs,
+                "echo done",
+                *self.end,
+                "exit 0",
+            ]
             path.write_text("\n".join(lines))
         path.chmod(0o755)
 
@@ -326,8 +355,7 @@ class Batch:
         if self.outputs:
             commands["transfer_output_files"] = ", ".join(self.outputs)
         if self.initialdir:
-            commands |= {"initialdir": self.initialdir,
-                         "executable": str(self.path(self.program))}
+            commands |= {"initialdir": self.initialdir, "executable": str(self.path(self.program))}
         commands |= self.submit
         lines = [f"{key} = {value}" for key, value in commands.items() if value]
         return "\n".join([*lines, f"queue {self.procs}", ""])
@@ -343,12 +371,22 @@ def healthy_batch(world: World, number: int, owner: str) -> Batch:
     project = rng.choice(names.PROJECTS)
     directory = world.root / "home" / owner / project / f"set{number:04d}"
     directory.mkdir(parents=True)
-    batch = Batch(number, owner, procs=min(1 + int(rng.expovariate(0.7)), 8), directory=directory,
-                  world=world, rng=rng, name=names.batch(rng), project=project,
-                  program=names.program(rng))
+    batch = Batch(
+        number,
+        owner,
+        procs=min(1 + int(rng.expovariate(0.7)), 8),
+        directory=directory,
+        world=world,
+        rng=rng,
+        name=names.batch(rng),
+        project=project,
+        program=names.program(rng),
+    )
     batch.seconds = min(1.0 + rng.expovariate(0.35), 12.0)
-    batch.submit |= {"request_memory": str(rng.choice((32, 48, 64, 64, 96))),
-                     "request_disk": f"{rng.choice((4, 6, 8, 12))}M"}
+    batch.submit |= {
+        "request_memory": str(rng.choice((32, 48, 64, 64, 96))),
+        "request_disk": f"{rng.choice((4, 6, 8, 12))}M",
+    }
     batch.stdout = rng.choice(("$(Process).out", "res_$(Process).out", "out/$(Process).out"))
     batch.path("out").mkdir()
     for _ in range(rng.randrange(3)):
@@ -367,11 +405,10 @@ def healthy_batch(world: World, number: int, owner: str) -> Batch:
         batch.submit["allowed_execute_duration"] = str(rng.choice((40, 60, 90)))
     if rng.random() < 0.2:
         limit = rng.choice((45, 60, 90))
-        batch.submit["periodic_hold"] = (
-            f"JobStatus == 2 && time() - EnteredCurrentStatus > {limit}")
+        batch.submit["periodic_hold"] = f"JobStatus == 2 && time() - EnteredCurrentStatus > {limit}"
     if rng.random() < 0.15:
         batch.submit["max_retries"] = "1"
-    if rng.random() < 0.2:                      # programs fail now and then without any fault
+    if rng.random() < 0.2:  # programs fail now and then without any fault
         batch.end.append(f"chance {rng.choice((10, 20, 40))} && {batch.failing_exit()}")
     if rng.random() < 0.06:
         batch.spool = True

@@ -16,36 +16,94 @@ def lab() -> None:
 
 
 @lab.command()
-@click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(min=0.3),
-              help="How long to go on.")
+@click.option(
+    "--minutes",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.3),
+    help="How long to go on.",
+)
 @click.option("--seed", default=1, show_default=True, help="Chooses owners, batches and faults.")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path),
-              help="A new directory for the recording.")
-@click.option("--randomised-release", is_flag=True,
-              help="Release every held job after a random delay, for unbiased truth.")
-@click.option("--behaviour", "behaviours", multiple=True, metavar="NAME=SHARE",
-              help="Share of release_now, release_later, fix, remove or ignore.")
-@click.option("--points", default="steady,steady,bare,flaky,black-hole,small",
-              show_default=True, metavar="KIND,...", help="One execution point for each kind.")
-@click.option("--point-prefix", default="node", show_default=True,
-              help="What the names of the execution points begin with.")
-@click.option("--memory-policy", default="stock", show_default=True,
-              type=click.Choice(["stock", "per-run"]),
-              help="stock looks at the usage left over from the run before.")
-@click.option("--dates", default="iso", show_default=True, type=click.Choice(["iso", "mm/dd"]),
-              help="How the global event log writes dates.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new directory for the recording.",
+)
+@click.option(
+    "--randomised-release",
+    is_flag=True,
+    help="Release every held job after a random delay, for unbiased truth.",
+)
+@click.option(
+    "--behaviour",
+    "behaviours",
+    multiple=True,
+    metavar="NAME=SHARE",
+    help="Share of release_now, release_later, fix, remove or ignore.",
+)
+@click.option(
+    "--points",
+    default="steady,steady,bare,flaky,black-hole,small",
+    show_default=True,
+    metavar="KIND,...",
+    help="One execution point for each kind.",
+)
+@click.option(
+    "--point-prefix",
+    default="node",
+    show_default=True,
+    help="What the names of the execution points begin with.",
+)
+@click.option(
+    "--memory-policy",
+    default="stock",
+    show_default=True,
+    type=click.Choice(["stock", "per-run"]),
+    help="stock looks at the usage left over from the run before.",
+)
+@click.option(
+    "--dates",
+    default="iso",
+    show_default=True,
+    type=click.Choice(["iso", "mm/dd"]),
+    help="How the global event log writes dates.",
+)
 @click.option("--owners", default=12, show_default=True, type=click.IntRange(1, 26))
-@click.option("--batches-per-minute", default=22.0, show_default=True,
-              type=click.FloatRange(min=0.5))
-@click.option("--pace", default=1.0, show_default=True, type=click.FloatRange(min=0.05),
-              help="Multiplies every waiting time; below 1 is faster.")
-@click.option("--scenario", "scenarios", multiple=True, metavar="NAME",
-              help="Use only these; may be given several times.")
+@click.option(
+    "--batches-per-minute", default=22.0, show_default=True, type=click.FloatRange(min=0.5)
+)
+@click.option(
+    "--pace",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.05),
+    help="Multiplies every waiting time; below 1 is faster.",
+)
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="Use only these; may be given several times.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
-def run(minutes: float, seed: int, out: Path, randomised_release: bool,
-        behaviours: tuple[str, ...], points: str, point_prefix: str, memory_policy: str,
-        dates: str, owners: int, batches_per_minute: float, pace: float,
-        scenarios: tuple[str, ...], as_json: bool) -> None:
+def run(
+    minutes: float,
+    seed: int,
+    out: Path,
+    randomised_release: bool,
+    behaviours: tuple[str, ...],
+    points: str,
+    point_prefix: str,
+    memory_policy: str,
+    dates: str,
+    owners: int,
+    batches_per_minute: float,
+    pace: float,
+    scenarios: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Run a private pool with faults and owners, and leave a recording of it."""
     from condor_advice.lab.owners import BEHAVIOURS
     from condor_advice.lab.run import LabSettings, run_lab
@@ -58,33 +116,57 @@ def run(minutes: float, seed: int, out: Path, randomised_release: bool,
         except ValueError:
             raise UsageError(f"--behaviour {word}: write NAME=SHARE, as in fix=0.4") from None
     settings = LabSettings(
-        minutes, seed, randomised_release, shares, tuple(points.split(",")), point_prefix,
-        memory_policy, dates == "iso", owners, batches_per_minute, pace, scenarios)
+        minutes,
+        seed,
+        randomised_release,
+        shares,
+        tuple(points.split(",")),
+        point_prefix,
+        memory_policy,
+        dates == "iso",
+        owners,
+        batches_per_minute,
+        pace,
+        scenarios,
+    )
     recording = run_lab(settings, out, say=lambda line: click.echo(line, err=True))
     if as_json:
         click.echo(json.dumps(recording.manifest))
         return
     click.echo(recording.table())
-    click.echo(f"{recording.manifest['jobs']} jobs, {recording.manifest['episodes']} hold "
-               f"episodes; recording in {out}")
+    click.echo(
+        f"{recording.manifest['jobs']} jobs, {recording.manifest['episodes']} hold "
+        f"episodes; recording in {out}"
+    )
 
 
 @lab.command()
 @click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--name", required=True, help="What it is called from now on.")
-@click.option("--use", required=True, type=click.Choice(["train", "test"]),
-              help="A test pool is never trained on.")
-@click.option("--into", required=True, type=click.Path(file_okay=False, path_type=Path),
-              help="A directory of packed recordings; its manifest is kept.")
+@click.option(
+    "--use",
+    required=True,
+    type=click.Choice(["train", "test"]),
+    help="A test pool is never trained on.",
+)
+@click.option(
+    "--into",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A directory of packed recordings; its manifest is kept.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the entry in the manifest.")
 def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> None:
     """Pack a recording into one file, unless something in it names this machine."""
     from condor_advice.lab.recording import ship
 
     entry = ship(recording, name, use, into)
-    click.echo(json.dumps(entry) if as_json else
-               f"{into / name}.tar.xz: {entry['bytes'] / 1e6:.2f} MB, {entry['episodes']} hold "
-               f"episodes, for {use}")
+    click.echo(
+        json.dumps(entry)
+        if as_json
+        else f"{into / name}.tar.xz: {entry['bytes'] / 1e6:.2f} MB, {entry['episodes']} hold "
+        f"episodes, for {use}"
+    )
 
 
 @lab.command("recordings")
@@ -105,9 +187,11 @@ def list_recordings(table: str | None, as_json: bool) -> None:
         for name, entry in known.items():
             settings = entry["settings"]
             released = "randomised" if settings["randomised_release"] else "by owners"
-            click.echo(f"{name:10} {entry['use']:6} {settings['minutes']:4.0f} min "
-                       f"{entry['jobs']:6d} jobs {entry['episodes']:6d} episodes, released "
-                       f"{released}, {settings['memory_policy']} memory policy")
+            click.echo(
+                f"{name:10} {entry['use']:6} {settings['minutes']:4.0f} min "
+                f"{entry['jobs']:6d} jobs {entry['episodes']:6d} episodes, released "
+                f"{released}, {settings['memory_policy']} memory policy"
+            )
 
 
 @lab.command("scenarios")
@@ -118,21 +202,40 @@ def list_scenarios(as_json: bool) -> None:
 
     for scenario in load_scenarios().values():
         if as_json:
-            click.echo(json.dumps({"name": scenario.name, "family": scenario.family,
-                                   "weight": scenario.weight, "about": scenario.about}))
+            click.echo(
+                json.dumps(
+                    {
+                        "name": scenario.name,
+                        "family": scenario.family,
+                        "weight": scenario.weight,
+                        "about": scenario.about,
+                    }
+                )
+            )
         else:
-            click.echo(f"{scenario.name:26} {scenario.family:11} "
-                       f"{scenario.about.splitlines()[0]}")
+            click.echo(f"{scenario.name:26} {scenario.family:11} {scenario.about.splitlines()[0]}")
 
 
 @lab.command()
-@click.option("--jobs", default=58000, show_default=True, type=click.IntRange(min=1),
-              help="Over all access points.")
+@click.option(
+    "--jobs",
+    default=58000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Over all access points.",
+)
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same bytes.")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path),
-              help="A new directory for the logs.")
-@click.option("--profile", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A TOML file; the default is what the OSPool reports.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new directory for the logs.",
+)
+@click.option(
+    "--profile",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file; the default is what the OSPool reports.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write event logs of any size, and say how they compare with the profile."""
@@ -147,5 +250,7 @@ def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: boo
     click.echo(f"{'':22}{'profile':>12}{'result':>12}")
     for name, values in result.comparison(chosen.targets).items():
         click.echo(f"{name:22}{values['wanted']:12.4g}{values['measured']:12.4g}")
-    click.echo(f"{result.jobs} jobs, {result.events} events, {result.bytes / 1e6:.1f} MB in "
-               f"{result.seconds:.1f} s ({result.jobs / result.seconds:.0f} jobs/s); in {out}")
+    click.echo(
+        f"{result.jobs} jobs, {result.events} events, {result.bytes / 1e6:.1f} MB in "
+        f"{result.seconds:.1f} s ({result.jobs / result.seconds:.0f} jobs/s); in {out}"
+    )

@@ -31,6 +31,7 @@ def load_scenarios() -> dict[str, Scenario]:
     found = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found[info.name] = Scenario(info.name, module.FAMILY, module.WEIGHT,
-                                    (module.__doc__ or "").strip(), module.set_up)
+        found[info.name] = Scenario(
+            info.name, module.FAMILY, module.WEIGHT, (module.__doc__ or "").strip(), module.set_up
+        )
     return found

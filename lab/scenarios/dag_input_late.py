@@ -18,8 +18,11 @@ def set_up(batch: Batch, world: World) -> Cause:
     name = batch.input_name()
     batch.inputs.append(name)
     if batch.rng.random() < 0.35:
-        return Cause("an input file of a node does not exist", transient=False,
-                     fix=Fix(mend=lambda: batch.write(name)))
+        return Cause(
+            "an input file of a node does not exist",
+            transient=False,
+            fix=Fix(mend=lambda: batch.write(name)),
+        )
     ends = batch.lasts()
     world.at(ends, lambda: batch.write(name))
     return Cause("an input file of a node is late", transient=True, ends=ends)

@@ -12,6 +12,10 @@ def set_up(batch: Batch, world: World) -> Cause:
     need = int(batch.submit["request_disk"].rstrip("M")) * 2 + 6
     chance = batch.rng.choice((30, 50, 70))
     batch.work.append(
-        f"chance {chance} && {{ head -c {need}000000 /dev/zero > .w; sleep 14; rm -f .w; }}")
-    return Cause("some runs need more disk than requested", transient=True,
-                 fix=Fix(edits={"RequestDisk": str(need * 1024 * 2)}))
+        f"chance {chance} && {{ head -c {need}000000 /dev/zero > .w; sleep 14; rm -f .w; }}"
+    )
+    return Cause(
+        "some runs need more disk than requested",
+        transient=True,
+        fix=Fix(edits={"RequestDisk": str(need * 1024 * 2)}),
+    )

@@ -19,5 +19,6 @@ def set_up(batch: Batch, world: World) -> Cause:
     def mend() -> None:
         path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))
 
-    return Cause("the script has DOS line ends", transient=False, fix=Fix(mend=mend),
-                 on_submit=edit)
+    return Cause(
+        "the script has DOS line ends", transient=False, fix=Fix(mend=mend), on_submit=edit
+    )

@@ -11,5 +11,8 @@ WEIGHT = 1.0
 def set_up(batch: Batch, world: World) -> Cause:
     batch.submit["allowed_execute_duration"] = str(batch.rng.choice((4, 5, 6)))
     batch.seconds = batch.rng.uniform(14, 22)
-    return Cause("the job is longer than allowed", transient=False,
-                 fix=Fix(edits={"AllowedExecuteDuration": "60"}))
+    return Cause(
+        "the job is longer than allowed",
+        transient=False,
+        fix=Fix(edits={"AllowedExecuteDuration": "60"}),
+    )

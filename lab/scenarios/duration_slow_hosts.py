@@ -13,5 +13,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.submit["allowed_execute_duration"] = "6"
     batch.seconds = 1.0
     batch.work.append(batch.on_points(slow, "sleep 15"))
-    return Cause("some execution points are too slow", transient=True,
-                 fix=Fix(edits={"AllowedExecuteDuration": "60"}))
+    return Cause(
+        "some execution points are too slow",
+        transient=True,
+        fix=Fix(edits={"AllowedExecuteDuration": "60"}),
+    )

@@ -12,5 +12,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.submit["allowed_execute_duration"] = "6"
     batch.seconds = 1.0
     batch.work.append(f"chance {batch.rng.choice((35, 55, 75))} && sleep 15")
-    return Cause("some runs are longer than allowed", transient=True,
-                 fix=Fix(edits={"AllowedExecuteDuration": "60"}))
+    return Cause(
+        "some runs are longer than allowed",
+        transient=True,
+        fix=Fix(edits={"AllowedExecuteDuration": "60"}),
+    )

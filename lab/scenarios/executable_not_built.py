@@ -28,5 +28,10 @@ def set_up(batch: Batch, world: World) -> Cause:
         if ends is not None:
             world.at(ends, build)
 
-    return Cause("the executable is not built yet" if built else "the executable is gone",
-                 transient=built, ends=ends, fix=Fix(mend=build), on_submit=take_away)
+    return Cause(
+        "the executable is not built yet" if built else "the executable is gone",
+        transient=built,
+        ends=ends,
+        fix=Fix(mend=build),
+        on_submit=take_away,
+    )

@@ -10,5 +10,8 @@ WEIGHT = 0.8
 
 def set_up(batch: Batch, world: World) -> Cause:
     batch.run_installed()
-    return Cause("the program is installed nowhere", transient=False,
-                 fix=Fix(mend=lambda: world.install(world.points, batch)))
+    return Cause(
+        "the program is installed nowhere",
+        transient=False,
+        fix=Fix(mend=lambda: world.install(world.points, batch)),
+    )

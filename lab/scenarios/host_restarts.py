@@ -15,12 +15,18 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.procs = 1
     batch.seconds = batch.rng.uniform(10, 15)
     limit = 2
-    batch.submit["My.RestartLimit"] = str(limit)        # the policy of the pool reads this
+    batch.submit["My.RestartLimit"] = str(limit)  # the policy of the pool reads this
 
     def evict(cluster: int) -> None:
         for nth in range(limit + 1):
-            world.at(world.after(5 + 12 * nth, 9 + 12 * nth, batch.rng), lambda: world.say(
-                "condor", "condor_vacate_job", "-fast", str(cluster)))
+            world.at(
+                world.after(5 + 12 * nth, 9 + 12 * nth, batch.rng),
+                lambda: world.say("condor", "condor_vacate_job", "-fast", str(cluster)),
+            )
 
-    return Cause("too many restarts for the site policy", transient=False,
-                 fix=Fix(edits={"RestartLimit": "99"}), on_submit=evict)
+    return Cause(
+        "too many restarts for the site policy",
+        transient=False,
+        fix=Fix(edits={"RestartLimit": "99"}),
+        on_submit=evict,
+    )

@@ -20,5 +20,6 @@ def set_up(batch: Batch, world: World) -> Cause:
     def kill(cluster: int) -> None:
         world.at(world.after(4, 8, batch.rng), lambda: world.starters_to_kill.append(cluster))
 
-    return Cause("the starter was killed, and the program fails by chance", transient=True,
-                 on_submit=kill)
+    return Cause(
+        "the starter was killed, and the program fails by chance", transient=True, on_submit=kill
+    )

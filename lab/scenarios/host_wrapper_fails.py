@@ -20,5 +20,9 @@ def set_up(batch: Batch, world: World) -> Cause:
         return Cause("none", transient=True)
     point, ends = batch.rng.choice(able), batch.lasts(typical=45)
     world.trouble(point, "wrapper", until=ends)
-    return Cause(f"the job wrapper fails on {point.name}", transient=True, ends=ends,
-                 fix=Fix(edits={"PeriodicHold": "false"}))
+    return Cause(
+        f"the job wrapper fails on {point.name}",
+        transient=True,
+        ends=ends,
+        fix=Fix(edits={"PeriodicHold": "false"}),
+    )

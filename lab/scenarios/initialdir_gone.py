@@ -22,6 +22,12 @@ def set_up(batch: Batch, world: World) -> Cause:
         if ends is not None:
             world.at(ends, lambda: initial.mkdir(exist_ok=True))
 
-    return Cause("the initial directory is not mounted" if comes_back
-                 else "the initial directory was removed", transient=comes_back, ends=ends,
-                 fix=Fix(mend=lambda: initial.mkdir(exist_ok=True)), on_submit=take_away)
+    return Cause(
+        "the initial directory is not mounted"
+        if comes_back
+        else "the initial directory was removed",
+        transient=comes_back,
+        ends=ends,
+        fix=Fix(mend=lambda: initial.mkdir(exist_ok=True)),
+        on_submit=take_away,
+    )

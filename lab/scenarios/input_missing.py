@@ -16,5 +16,6 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.spool = False
     name = batch.input_name()
     batch.inputs.append(name)
-    return Cause("an input file does not exist", transient=False,
-                 fix=Fix(mend=lambda: batch.write(name)))
+    return Cause(
+        "an input file does not exist", transient=False, fix=Fix(mend=lambda: batch.write(name))
+    )

@@ -16,5 +16,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.write(name, size=2_600_000)
     batch.inputs.append(name)
     batch.submit["max_transfer_input_mb"] = "1"
-    return Cause("inputs exceed the transfer limit", transient=False,
-                 fix=Fix(edits={"MaxTransferInputMB": "20"}))
+    return Cause(
+        "inputs exceed the transfer limit",
+        transient=False,
+        fix=Fix(edits={"MaxTransferInputMB": "20"}),
+    )

@@ -18,5 +18,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.write(f"{right}/{name}")
     edited = batch.file_list([*batch.inputs, f"{right}/{name}"])
     batch.inputs.append(f"{wrong}/{name}")
-    return Cause("the path of an input file is wrong", transient=False,
-                 fix=Fix(edits={"TransferInput": f'"{edited}"'}))
+    return Cause(
+        "the path of an input file is wrong",
+        transient=False,
+        fix=Fix(edits={"TransferInput": f'"{edited}"'}),
+    )

@@ -11,5 +11,8 @@ WEIGHT = 0.6
 def set_up(batch: Batch, world: World) -> Cause:
     batch.submit["allowed_job_duration"] = "4"
     batch.seconds = batch.rng.uniform(2, 16)
-    return Cause("the job with its transfers is longer than allowed", transient=False,
-                 fix=Fix(edits={"AllowedJobDuration": "90"}))
+    return Cause(
+        "the job with its transfers is longer than allowed",
+        transient=False,
+        fix=Fix(edits={"AllowedJobDuration": "90"}),
+    )

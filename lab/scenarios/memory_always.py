@@ -15,5 +15,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     request = int(batch.submit["request_memory"])
     need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
     batch.work.append(batch.use_memory(need, seconds=14))
-    return Cause("the job always needs more memory than requested", transient=False,
-                 fix=Fix(edits={"RequestMemory": str(need + 48)}))
+    return Cause(
+        "the job always needs more memory than requested",
+        transient=False,
+        fix=Fix(edits={"RequestMemory": str(need + 48)}),
+    )

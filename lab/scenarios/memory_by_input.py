@@ -16,5 +16,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
     chance = batch.rng.choice((30, 50, 70))
     batch.work.append(f"chance {chance} && {batch.use_memory(need, seconds=14)}")
-    return Cause("some runs need more memory than requested", transient=True,
-                 fix=Fix(edits={"RequestMemory": str(need + 48)}))
+    return Cause(
+        "some runs need more memory than requested",
+        transient=True,
+        fix=Fix(edits={"RequestMemory": str(need + 48)}),
+    )

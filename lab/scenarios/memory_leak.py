@@ -16,7 +16,11 @@ def set_up(batch: Batch, world: World) -> Cause:
         "b = []\n"
         "for _ in range(steps):\n"
         f"    b.append(b'x' * {request * 110_000})\n"
-        "    time.sleep(1)")
+        "    time.sleep(1)"
+    )
     batch.work.append(leak)
-    return Cause("a leak: long runs outgrow the request", transient=True,
-                 fix=Fix(edits={"RequestMemory": str(request * 2 + 48)}))
+    return Cause(
+        "a leak: long runs outgrow the request",
+        transient=True,
+        fix=Fix(edits={"RequestMemory": str(request * 2 + 48)}),
+    )

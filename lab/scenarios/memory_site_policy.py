@@ -15,5 +15,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.submit["request_memory"] = "32"
     need = batch.rng.randrange(90, 140)
     batch.work.append(batch.use_memory(need, seconds=14))
-    return Cause("the job needs more memory than the site allows it", transient=False,
-                 fix=Fix(edits={"RequestMemory": str(need + 48)}))
+    return Cause(
+        "the job needs more memory than the site allows it",
+        transient=False,
+        fix=Fix(edits={"RequestMemory": str(need + 48)}),
+    )

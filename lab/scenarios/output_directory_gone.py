@@ -32,6 +32,12 @@ def set_up(batch: Batch, world: World) -> Cause:
         if ends is not None:
             world.at(ends, restore)
 
-    return Cause("the output directory is a file for a while" if restored
-                 else "the output directory is a file", transient=restored, ends=ends,
-                 fix=Fix(mend=restore), on_submit=take_away)
+    return Cause(
+        "the output directory is a file for a while"
+        if restored
+        else "the output directory is a file",
+        transient=restored,
+        ends=ends,
+        fix=Fix(mend=restore),
+        on_submit=take_away,
+    )

@@ -18,5 +18,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.work.append(f"head -c 500 /dev/urandom > {real}")
     batch.end.insert(0, f"rm -f {promised}")
     edited = ", ".join(kept)
-    return Cause("an output file is never written", transient=False,
-                 fix=Fix(edits={"TransferOutput": f'"{edited}"'}))
+    return Cause(
+        "an output file is never written",
+        transient=False,
+        fix=Fix(edits={"TransferOutput": f'"{edited}"'}),
+    )

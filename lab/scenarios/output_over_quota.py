@@ -17,7 +17,7 @@ def set_up(batch: Batch, world: World) -> Cause:
     links = []
     for proc in range(batch.procs):
         link = batch.path(batch.stdout.replace("$(Process)", str(proc)))
-        link.symlink_to("/dev/full")        # the kernel itself says: no space left on device
+        link.symlink_to("/dev/full")  # the kernel itself says: no space left on device
         links.append(link)
 
     def free() -> None:

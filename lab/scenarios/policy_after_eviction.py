@@ -16,8 +16,14 @@ def set_up(batch: Batch, world: World) -> Cause:
     batch.seconds = batch.rng.uniform(9, 14)
 
     def evict(cluster: int) -> None:
-        world.at(world.after(4, 12, batch.rng),
-                 lambda: world.say(batch.owner, "condor_vacate_job", "-fast", str(cluster)))
+        world.at(
+            world.after(4, 12, batch.rng),
+            lambda: world.say(batch.owner, "condor_vacate_job", "-fast", str(cluster)),
+        )
 
-    return Cause("the job was evicted and its policy does not allow a second start",
-                 transient=False, fix=Fix(edits={"PeriodicHold": "false"}), on_submit=evict)
+    return Cause(
+        "the job was evicted and its policy does not allow a second start",
+        transient=False,
+        fix=Fix(edits={"PeriodicHold": "false"}),
+        on_submit=evict,
+    )

@@ -13,5 +13,8 @@ def set_up(batch: Batch, world: World) -> Cause:
     if batch.rng.random() < 0.5:
         batch.submit["periodic_hold_reason"] = '"ran too long"'
     batch.seconds = batch.rng.uniform(18, 24)
-    return Cause("the data set takes longer than the owner thought", transient=False,
-                 fix=Fix(edits={"PeriodicHold": "false"}))
+    return Cause(
+        "the data set takes longer than the owner thought",
+        transient=False,
+        fix=Fix(edits={"PeriodicHold": "false"}),
+    )

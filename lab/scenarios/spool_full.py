@@ -21,8 +21,13 @@ def set_up(batch: Batch, world: World) -> Cause:
 
     def fill(cluster: int) -> None:
         for proc in range(batch.procs):
-            link = (world.spool / str(cluster % 10000) / str(proc)
-                    / f"cluster{cluster}.proc{proc}.subproc0" / name)
+            link = (
+                world.spool
+                / str(cluster % 10000)
+                / str(proc)
+                / f"cluster{cluster}.proc{proc}.subproc0"
+                / name
+            )
             link.symlink_to("/dev/full")
             links.append(link)
 

@@ -14,14 +14,23 @@ WEIGHT = 1.0
 def set_up(batch: Batch, world: World) -> Cause:
     batch.seconds = batch.rng.uniform(9, 14)
     ends = batch.lasts(typical=50)
-    why = batch.rng.choice(("load on the file server, please contact us",
-                            "too many open files", "held by the administrators"))
+    why = batch.rng.choice(
+        (
+            "load on the file server, please contact us",
+            "too many open files",
+            "held by the administrators",
+        )
+    )
 
     def hold(cluster: int) -> None:
         when = world.after(3, 9, batch.rng)
         while when < ends:
-            world.at(when, lambda: world.say("condor", "condor_hold", "-reason", why,
-                                             "-subcode", "77", str(cluster)))
+            world.at(
+                when,
+                lambda: world.say(
+                    "condor", "condor_hold", "-reason", why, "-subcode", "77", str(cluster)
+                ),
+            )
             when += world.pace * 12
         if batch.rng.random() < 0.5:
             world.at(ends + 2, lambda: world.say("condor", "condor_release", str(cluster)))

@@ -21,5 +21,6 @@ def set_up(batch: Batch, world: World) -> Cause:
         return Cause("the credential waits for its renewal", transient=True, ends=ends)
     renewed: list[bool] = []
     world.server.add_fault(path, status, unless=lambda: bool(renewed))
-    return Cause("the credential has expired", transient=False,
-                 fix=Fix(mend=lambda: renewed.append(True)))
+    return Cause(
+        "the credential has expired", transient=False, fix=Fix(mend=lambda: renewed.append(True))
+    )

@@ -15,5 +15,6 @@ def set_up(batch: Batch, world: World) -> Cause:
     kept = list(batch.inputs)
     batch.inputs.append(world.server.url(wrong))
     edited = batch.file_list([*kept, world.server.url(right)])
-    return Cause("the URL is wrong", transient=False,
-                 fix=Fix(edits={"TransferInput": f'"{edited}"'}))
+    return Cause(
+        "the URL is wrong", transient=False, fix=Fix(edits={"TransferInput": f'"{edited}"'})
+    )

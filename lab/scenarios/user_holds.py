@@ -17,7 +17,9 @@ def set_up(batch: Batch, world: World) -> Cause:
 
     def hold(cluster: int) -> None:
         words = ("-reason", why) if why else ()
-        world.at(world.after(2, 12, batch.rng),
-                 lambda: world.say(batch.owner, "condor_hold", *words, str(cluster)))
+        world.at(
+            world.after(2, 12, batch.rng),
+            lambda: world.say(batch.owner, "condor_hold", *words, str(cluster)),
+        )
 
     return Cause("the owner held it", transient=True, on_submit=hold)

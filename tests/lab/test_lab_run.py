@@ -21,9 +21,19 @@ from condor_advice.lab.recording import RecordingError, pack, traces_of_this_mac
 from condor_advice.lab.run import LabSettings, run_lab
 from condor_advice.lab.truth import in_order, read_holds, read_truth
 
-QUICK = ("input_missing", "input_late", "url_server_down", "output_never_written",
-         "executable_nowhere", "exit_bug", "exit_by_chance", "user_holds", "dag_node_fails",
-         "healthy", "initialdir_gone")
+QUICK = (
+    "input_missing",
+    "input_late",
+    "url_server_down",
+    "output_never_written",
+    "executable_nowhere",
+    "exit_bug",
+    "exit_by_chance",
+    "user_holds",
+    "dag_node_fails",
+    "healthy",
+    "initialdir_gone",
+)
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -50,8 +60,15 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(missing)
     out = tmp_path_factory.mktemp("lab") / "run"
     settings = LabSettings(
-        minutes=0.7, seed=3, scenarios=QUICK, pace=0.3, batches_per_minute=70, owners=6,
-        randomised_release=True, personalities=("steady", "flaky", "small"))
+        minutes=0.7,
+        seed=3,
+        scenarios=QUICK,
+        pace=0.3,
+        batches_per_minute=70,
+        owners=6,
+        randomised_release=True,
+        personalities=("steady", "flaky", "small"),
+    )
     run_lab(settings, out, say=lambda line: None)
     return out
 
@@ -75,14 +92,16 @@ def test_it_makes_real_holds_of_several_codes(recording: Path) -> None:
 def test_every_job_has_its_truth(recording: Path) -> None:
     truth = read_truth(recording / "truth.jsonl")
     log = "".join(path.read_text() for path in in_order(recording / "events" / "EventLog"))
-    submitted = {(int(c), int(p)) for c, p in
-                 re.findall(r"^000 \((\d+)\.(\d+)\.", log, re.MULTILINE)}
+    submitted = {
+        (int(c), int(p)) for c, p in re.findall(r"^000 \((\d+)\.(\d+)\.", log, re.MULTILINE)
+    }
     assert set(truth) == submitted
     assert {row.scenario for row in truth.values()} <= set(QUICK)
     owners = Counter(row.owner for row in truth.values())
     assert len(owners) >= 3
-    assert {json.loads(line)["Owner"]
-            for line in (recording / "jobs.jsonl").read_text().splitlines()} == set(owners)
+    assert {
+        json.loads(line)["Owner"] for line in (recording / "jobs.jsonl").read_text().splitlines()
+    } == set(owners)
 
 
 @pool_test
@@ -107,13 +126,22 @@ def test_the_recording_is_scrubbed_and_packs(recording: Path, tmp_path: Path) ->
 
 @pool_test
 def test_htcondor_reads_the_user_logs_that_are_left(recording: Path) -> None:
-    code = ("import sys, htcondor2\n"
-            "print(sum(1 for f in sys.argv[1:] for e in htcondor2.JobEventLog(f).events(0)))")
+    code = (
+        "import sys, htcondor2\n"
+        "print(sum(1 for f in sys.argv[1:] for e in htcondor2.JobEventLog(f).events(0)))"
+    )
     logs = [str(path) for path in sorted((recording / "userlogs").iterdir())]
-    done = subprocess.run([sys.executable, "-c", code, *logs], capture_output=True, text=True,
-                          check=True, env={"CONDOR_CONFIG": "ONLY_ENV"})
-    headers = sum(len(re.findall(r"^\d{3} \(\d+\.\d+\.\d+\) ", Path(log).read_text(), re.MULTILINE))
-                  for log in logs)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *logs],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"CONDOR_CONFIG": "ONLY_ENV"},
+    )
+    headers = sum(
+        len(re.findall(r"^\d{3} \(\d+\.\d+\.\d+\) ", Path(log).read_text(), re.MULTILINE))
+        for log in logs
+    )
     assert int(done.stdout) == headers > 100
 
 
@@ -124,16 +152,20 @@ def test_what_would_give_a_machine_away_is_not_packed(tmp_path: Path) -> None:
         pack(tmp_path / "rec", tmp_path / "rec.tar.xz")
 
 
-@pytest.mark.parametrize(("settings", "complaint"), [
-    ({"personalities": ("steady", "haunted")}, "no execution point of the kind 'haunted'"),
-    ({"memory_policy": "none"}, "memory policy 'none' is not known"),
-    ({"behaviours": {"sulk": 1.0}}, "behaviours need a share"),
-    ({"scenarios": ("earthquake",)}, "no scenario 'earthquake'"),
-])
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"personalities": ("steady", "haunted")}, "no execution point of the kind 'haunted'"),
+        ({"memory_policy": "none"}, "memory policy 'none' is not known"),
+        ({"behaviours": {"sulk": 1.0}}, "behaviours need a share"),
+        ({"scenarios": ("earthquake",)}, "no scenario 'earthquake'"),
+    ],
+)
 def test_wrong_settings_are_refused_with_the_reason(
-        settings: dict[str, object], complaint: str) -> None:
+    settings: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=complaint):
-        LabSettings(minutes=1, seed=1, **settings)      # type: ignore[arg-type]
+        LabSettings(minutes=1, seed=1, **settings)  # type: ignore[arg-type]
 
 
 def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from random import Random
 from condor_advice.lab.owners import BEHAVIOURS, Owner, RandomisedOwner, Sight, population
 
 MEMORY = Sight(21, 102, "Error from slot1@a: memory usage exceeded request_memory", 1)
-SERVER = Sight(13, 256, "failure using protocol http. Details: The requested URL returned error: "
-               "503", 1)
+SERVER = Sight(
+    13, 256, "failure using protocol http. Details: The requested URL returned error: 503", 1
+)
 
 
 def choices(owners: list[Owner], sight: Sight, times: int = 60) -> Counter[str]:
@@ -61,8 +62,11 @@ def test_a_randomised_owner_releases_everything_whatever_it_is() -> None:
 def test_the_same_seed_makes_the_same_people() -> None:
     def words(seed: str) -> list[tuple[str, str, float]]:
         people = population(8, seed, BEHAVIOURS, randomised=False)
-        return [(name, d.action, d.delay) for name, owner in people.items()
-                for d in [owner.decide(MEMORY)]]
+        return [
+            (name, d.action, d.delay)
+            for name, owner in people.items()
+            for d in [owner.decide(MEMORY)]
+        ]
 
     assert words("1") == words("1")
     assert words("1") != words("2")

@@ -44,10 +44,14 @@ def holds(unpacked: Path) -> list[Hold]:
 def test_there_are_several_of_different_pools_and_one_is_large() -> None:
     entries = shipped()
     assert len(entries) >= 3
-    assert any(entry["episodes"] >= 1500 and entry["settings"]["minutes"] <= 40
-               for entry in entries.values())
+    assert any(
+        entry["episodes"] >= 1500 and entry["settings"]["minutes"] <= 40
+        for entry in entries.values()
+    )
     assert {entry["settings"]["memory_policy"] for entry in entries.values()} == {
-        "stock", "per-run"}
+        "stock",
+        "per-run",
+    }
     assert {entry["settings"]["iso_dates"] for entry in entries.values()} == {True, False}
 
 
@@ -83,15 +87,18 @@ def test_they_hold_what_their_manifest_says(unpacked: Path, holds: list[Hold]) -
     assert len(holds) == entry["episodes"]
     counts = Counter(hold.outcome for hold in holds)
     by_scenario = entry["episodes_by_scenario"]
-    assert counts == Counter({outcome: sum(row.get(outcome, 0) for row in by_scenario.values())
-                              for outcome in counts})
+    assert counts == Counter(
+        {outcome: sum(row.get(outcome, 0) for row in by_scenario.values()) for outcome in counts}
+    )
     truth = read_truth(unpacked / "truth.jsonl")
     assert {hold.job for hold in holds} <= set(truth)
     assert {row.scenario for row in truth.values()} <= set(load_scenarios())
     assert len({row.scenario for row in truth.values()}) >= 30
     log = "".join(path.read_text() for path in in_order(unpacked / "events" / "EventLog"))
-    assert {(int(cluster), int(proc)) for cluster, proc in
-            re.findall(r"^000 \((\d+)\.(\d+)\.", log, re.MULTILINE)} == set(truth)
+    assert {
+        (int(cluster), int(proc))
+        for cluster, proc in re.findall(r"^000 \((\d+)\.(\d+)\.", log, re.MULTILINE)
+    } == set(truth)
     jobs = [json.loads(line) for line in (unpacked / "jobs.jsonl").read_text().splitlines()]
     assert {(job["ClusterId"], job["ProcId"]) for job in jobs} <= set(truth)
     assert len(jobs) >= 0.99 * len(truth)
@@ -109,22 +116,39 @@ def test_nothing_in_them_names_a_machine_or_tells_the_scenario(unpacked: Path) -
 
 def test_a_release_goes_either_way_after_the_same_reason(holds: list[Hold]) -> None:
     outcomes = Counter((hold.code, hold.subcode, hold.outcome) for hold in holds)
-    both = [(code, subcode) for code, subcode, outcome in outcomes if outcome == "SUCCEEDED"
-            and outcomes[code, subcode, "HELD_SAME"] >= 3
-            and outcomes[code, subcode, "SUCCEEDED"] >= 3]
+    both = [
+        (code, subcode)
+        for code, subcode, outcome in outcomes
+        if outcome == "SUCCEEDED"
+        and outcomes[code, subcode, "HELD_SAME"] >= 3
+        and outcomes[code, subcode, "SUCCEEDED"] >= 3
+    ]
     assert len(both) >= 5
 
 
 def test_preprocessing_finds_the_outcomes_that_the_lab_counts(
-        unpacked: Path, holds: list[Hold]) -> None:
+    unpacked: Path, holds: list[Hold]
+) -> None:
     logs = in_order(unpacked / "events" / "EventLog")
     counted = {(hold.job, hold.number): hold.outcome for hold in holds}
-    events = [event for log in logs for event in read_log(log, Clock(UTC)).events()
-              if event.type in (JobEventType.SUBMIT, JobEventType.JOB_HELD,
-                                JobEventType.JOB_RELEASED, JobEventType.JOB_ABORTED,
-                                JobEventType.JOB_TERMINATED)]
-    found = {((episode.job.cluster, episode.job.proc), episode.number): outcome_of(episode).name
-             for sequence in sequences(events) for episode in hold_episodes(sequence)}
+    events = [
+        event
+        for log in logs
+        for event in read_log(log, Clock(UTC)).events()
+        if event.type
+        in (
+            JobEventType.SUBMIT,
+            JobEventType.JOB_HELD,
+            JobEventType.JOB_RELEASED,
+            JobEventType.JOB_ABORTED,
+            JobEventType.JOB_TERMINATED,
+        )
+    ]
+    found = {
+        ((episode.job.cluster, episode.job.proc), episode.number): outcome_of(episode).name
+        for sequence in sequences(events)
+        for episode in hold_episodes(sequence)
+    }
     assert found == counted
 
 
@@ -138,7 +162,8 @@ def small_recording(tmp_path: Path) -> Path:
 
 
 def test_packing_and_unpacking_gives_the_same_files(
-        small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
     entry = ship(small_recording, "mine", "train", tmp_path / "shelf")
     first = (tmp_path / "shelf" / "mine.tar.xz").read_bytes()
@@ -150,7 +175,8 @@ def test_packing_and_unpacking_gives_the_same_files(
 
 
 def test_a_damaged_or_unknown_recording_is_refused(
-        small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
     ship(small_recording, "mine", "train", tmp_path / "shelf")
     packed = tmp_path / "shelf" / "mine.tar.xz"

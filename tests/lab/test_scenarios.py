@@ -65,8 +65,9 @@ def test_htcondor_accepts_the_submit_description_of_each(world: World, pool: Poo
     for number, name in enumerate(SCENARIOS, start=1):
         batch, _ = set_up(name, world, number)
         assert not (batch.spool and batch.submit.get("hold")), "condor_submit refuses the two"
-        done = pool.run(["condor_submit", "-dry-run", "ads", "job.sub"], cwd=batch.directory,
-                        check=False)
+        done = pool.run(
+            ["condor_submit", "-dry-run", "ads", "job.sub"], cwd=batch.directory, check=False
+        )
         if done.returncode != 0 or f"{batch.procs} job(s) dry-run" not in done.stdout:
             refused[name] = done.stderr + done.stdout
     assert refused == {}
@@ -81,15 +82,18 @@ def words_of(batch: Batch) -> dict[str, list[str]]:
         "directory": [batch.directory.parent.name],
         "file": [name.split("_")[0] for name in files if "_" in name],
         "file ending": [name.rpartition(".")[2] for name in files],
-        "argument": re.findall(r"-+[a-z]+", batch.description().split("arguments = ")[1]
-                               .split("\n")[0]),
+        "argument": re.findall(
+            r"-+[a-z]+", batch.description().split("arguments = ")[1].split("\n")[0]
+        ),
     }
 
 
 def mutual_information(pairs: list[tuple[str, str]]) -> float:
     both, left, right = Counter(pairs), Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    return sum(n / len(pairs) * math.log(n * len(pairs) / (left[a] * right[b]))
-               for (a, b), n in both.items())
+    return sum(
+        n / len(pairs) * math.log(n * len(pairs) / (left[a] * right[b]))
+        for (a, b), n in both.items()
+    )
 
 
 def test_names_do_not_tell_the_scenario(world: World) -> None:
@@ -124,6 +128,7 @@ def test_the_same_seed_plans_the_same_batches(tmp_path: Path) -> None:
             world = World(tmp_path / run, "7", server, make_points(settings, tmp_path / run))
             batches = [healthy_batch(world, number, "mei") for number in range(1, 20)]
             text = "\n".join(batch.description() for batch in batches)
-            descriptions.append(text.replace(str(tmp_path / run), "").replace(
-                str(server.port), "PORT"))
+            descriptions.append(
+                text.replace(str(tmp_path / run), "").replace(str(server.port), "PORT")
+            )
     assert descriptions[0] == descriptions[1]

@@ -44,8 +44,12 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     digests = []
     for run, seed in enumerate((3, 3, 4)):
         out = simulate(3000, seed, tmp_path / str(run), Profile.read()).directory
-        digests.append([hashlib.sha256((out / name).read_bytes()).hexdigest()
-                        for name in ("ap1/EventLog", "truth.jsonl")])
+        digests.append(
+            [
+                hashlib.sha256((out / name).read_bytes()).hexdigest()
+                for name in ("ap1/EventLog", "truth.jsonl")
+            ]
+        )
     assert digests[0] == digests[1]
     assert digests[0][0] != digests[2][0]
 
@@ -53,8 +57,11 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
 def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: Result) -> None:
     measured = result.comparison(Profile.read().targets)
     # Less than half a day of jobs, of which one cluster can be a sixth.
-    for name, tolerance in (("jobs_per_day", 0.2), ("held_share", 0.15),
-                            ("holds_per_held_job", 0.12)):
+    for name, tolerance in (
+        ("jobs_per_day", 0.2),
+        ("held_share", 0.15),
+        ("holds_per_held_job", 0.12),
+    ):
         wanted = measured[name]["wanted"]
         assert measured[name]["measured"] == pytest.approx(wanted, rel=tolerance), name
     assert measured["repeat_share"]["measured"] > 0.5
@@ -63,8 +70,7 @@ def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: Result) 
     assert figures["share_of_busiest_tenth_of_users"] > 0.5
 
 
-def test_the_counts_it_reports_are_those_in_the_log(
-        result: Result, holds: list[Hold]) -> None:
+def test_the_counts_it_reports_are_those_in_the_log(result: Result, holds: list[Hold]) -> None:
     text = (result.directory / "ap1" / "EventLog").read_text()
     kinds = Counter(block[:3] for block in events_in(text))
     assert sum(kinds.values()) == result.events
@@ -76,8 +82,11 @@ def test_the_counts_it_reports_are_those_in_the_log(
 
 
 def test_events_stand_in_the_order_of_time(result: Result) -> None:
-    stamps = re.findall(r"^\d{3} \(\d+\.\d+\.\d+\) (\S+ \S+)",
-                        (result.directory / "ap1" / "EventLog").read_text(), re.MULTILINE)
+    stamps = re.findall(
+        r"^\d{3} \(\d+\.\d+\.\d+\) (\S+ \S+)",
+        (result.directory / "ap1" / "EventLog").read_text(),
+        re.MULTILINE,
+    )
     assert stamps == sorted(stamps)
 
 
@@ -86,44 +95,59 @@ def test_one_fault_has_old_and_new_wordings_and_codes(result: Result) -> None:
     assert {"13/2", "12/2"} <= set(result.codes)
 
 
-def test_the_truth_names_every_held_job_and_its_cause(
-        result: Result, holds: list[Hold]) -> None:
-    rows = {(row["cluster"], row["proc"]): row for row in map(
-        json.loads, (result.directory / "truth.jsonl").read_text().splitlines())}
+def test_the_truth_names_every_held_job_and_its_cause(result: Result, holds: list[Hold]) -> None:
+    rows = {
+        (row["cluster"], row["proc"]): row
+        for row in map(json.loads, (result.directory / "truth.jsonl").read_text().splitlines())
+    }
     assert {hold.job for hold in holds} <= set(rows)
     assert all(row["cause"] and row["access_point"] == "ap1" for row in rows.values())
     assert {row["transient"] for row in rows.values()} == {True, False}
 
 
 def test_no_cause_succeeds_that_cannot_and_the_same_reason_goes_both_ways(
-        result: Result, holds: list[Hold]) -> None:
-    rows = {(row["cluster"], row["proc"]): row for row in map(
-        json.loads, (result.directory / "truth.jsonl").read_text().splitlines())}
+    result: Result, holds: list[Hold]
+) -> None:
+    rows = {
+        (row["cluster"], row["proc"]): row
+        for row in map(json.loads, (result.directory / "truth.jsonl").read_text().splitlines())
+    }
     outcomes: Counter[tuple[int, int, str]] = Counter()
     for hold in holds:
         row = rows[hold.job]
         outcomes[hold.code, hold.subcode, hold.outcome] += 1
         if not row["transient"] and not row["fixed"] and not row["struck"]:
             assert hold.outcome != "SUCCEEDED"
-    both = [(code, subcode) for code, subcode, outcome in outcomes
-            if outcome == "SUCCEEDED" and outcomes[code, subcode, "HELD_SAME"]]
+    both = [
+        (code, subcode)
+        for code, subcode, outcome in outcomes
+        if outcome == "SUCCEEDED" and outcomes[code, subcode, "HELD_SAME"]
+    ]
     assert len(both) >= 5
 
 
 def test_htcondor_reads_it_without_complaint(tmp_path: Path) -> None:
-    profile = changed_profile(tmp_path, lambda text: text.replace(
-        "ad_information = false", "ad_information = true"))
+    profile = changed_profile(
+        tmp_path, lambda text: text.replace("ad_information = false", "ad_information = true")
+    )
     result = simulate(1500, 2, tmp_path / "out", profile)
     log = result.directory / "ap1" / "EventLog"
-    code = ("import collections, json, sys, htcondor2\n"
-            "kinds = collections.Counter()\n"
-            "for event in htcondor2.JobEventLog(sys.argv[1]).events(0):\n"
-            "    kinds[int(event.type)] += 1\n"
-            "    if int(event.type) == 12: event['HoldReasonCode'], event['HoldReason']\n"
-            "    if int(event.type) == 28: event['TriggerEventTypeNumber'], event['Owner']\n"
-            "print(json.dumps(kinds))")
-    done = subprocess.run([sys.executable, "-c", code, str(log)], capture_output=True, text=True,
-                          check=True, env={"CONDOR_CONFIG": "ONLY_ENV"})
+    code = (
+        "import collections, json, sys, htcondor2\n"
+        "kinds = collections.Counter()\n"
+        "for event in htcondor2.JobEventLog(sys.argv[1]).events(0):\n"
+        "    kinds[int(event.type)] += 1\n"
+        "    if int(event.type) == 12: event['HoldReasonCode'], event['HoldReason']\n"
+        "    if int(event.type) == 28: event['TriggerEventTypeNumber'], event['Owner']\n"
+        "print(json.dumps(kinds))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"CONDOR_CONFIG": "ONLY_ENV"},
+    )
     assert done.stderr == ""
     read = {int(kind): count for kind, count in json.loads(done.stdout).items()}
     written = Counter(int(block[:3]) for block in events_in(log.read_text()))
@@ -131,7 +155,7 @@ def test_htcondor_reads_it_without_complaint(tmp_path: Path) -> None:
     assert read[28] == sum(written.values()) - written[28] - written[8]
 
 
-SAYS_ANYTHING = {9: (1,), 12: (1,), 13: (1,), 21: (1,)}       # event -> lines of free text
+SAYS_ANYTHING = {9: (1,), 12: (1,), 13: (1,), 21: (1,)}  # event -> lines of free text
 
 
 def layout_of(event: str) -> tuple[str, ...]:
@@ -168,7 +192,7 @@ def test_each_kind_of_event_is_laid_out_as_in_a_real_log(result: Result) -> None
     assert set(ours) == {0, 1, 4, 5, 6, 9, 12, 13, 21, 40}
     strange = {}
     for kind, layouts in ours.items():
-        if kind == 0:                   # the real ones have no batch name in these logs
+        if kind == 0:  # the real ones have no batch name in these logs
             layouts = {layout[:1] for layout in layouts}
         known = real[kind] if kind != 0 else {layout[:1] for layout in real[kind]}
         # A job that ran longer or shorter has more or fewer rows in its table of usage.
@@ -195,8 +219,12 @@ def test_the_table_of_usage_is_aligned_as_htcondor_does(result: Result) -> None:
 
 
 def test_dates_without_a_year_and_several_access_points_can_be_had(tmp_path: Path) -> None:
-    profile = changed_profile(tmp_path, lambda text: text.replace(
-        "iso_dates = true", "iso_dates = false").replace("access_points = 1", "access_points = 3"))
+    profile = changed_profile(
+        tmp_path,
+        lambda text: text.replace("iso_dates = true", "iso_dates = false").replace(
+            "access_points = 1", "access_points = 3"
+        ),
+    )
     result = simulate(900, 6, tmp_path / "out", profile)
     for name in ("ap1", "ap2", "ap3"):
         text = (result.directory / name / "EventLog").read_text()
@@ -208,25 +236,35 @@ def test_dates_without_a_year_and_several_access_points_can_be_had(tmp_path: Pat
 
 def test_memory_does_not_grow_with_the_number_of_jobs(tmp_path: Path) -> None:
     def peak(jobs: int) -> int:
-        code = ("import resource, sys\nfrom pathlib import Path\n"
-                "from condor_advice.lab.simulate import Profile, simulate\n"
-                f"simulate({jobs}, 1, Path(sys.argv[1]), Profile.read())\n"
-                "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / str(jobs))],
-                              capture_output=True, text=True, check=True)
+        code = (
+            "import resource, sys\nfrom pathlib import Path\n"
+            "from condor_advice.lab.simulate import Profile, simulate\n"
+            f"simulate({jobs}, 1, Path(sys.argv[1]), Profile.read())\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / str(jobs))],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return int(done.stdout)
 
     assert peak(45_000) < 1.4 * peak(21_000)
 
 
-@pytest.mark.parametrize(("change", "complaint"), [
-    (lambda text: text.replace("users = 140", "usrs = 140"), "missing keys: users, usrs"),
-    (lambda text: text.replace("exec_format", "exec_fromat"), "no such fault: exec_fromat"),
-    (lambda text: text + "\n[more]\n", "not more"),
-    (lambda text: text + "\n[[[", "cannot be read as a profile"),
-])
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda text: text.replace("users = 140", "usrs = 140"), "missing keys: users, usrs"),
+        (lambda text: text.replace("exec_format", "exec_fromat"), "no such fault: exec_fromat"),
+        (lambda text: text + "\n[more]\n", "not more"),
+        (lambda text: text + "\n[[[", "cannot be read as a profile"),
+    ],
+)
 def test_a_wrong_profile_is_refused_with_the_reason(
-        tmp_path: Path, change: Callable[[str], str], complaint: str) -> None:
+    tmp_path: Path, change: Callable[[str], str], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=re.escape(complaint)):
         changed_profile(tmp_path, change)
 

@@ -20,15 +20,19 @@ from condor_advice.lab.truth import (
 from condor_advice.lab.world import Trouble
 
 
-@pytest.mark.parametrize(("log", "outcomes"), [
-    ("released_and_succeeded.log", ["SUCCEEDED"] * 3),
-    ("released_and_held_again.log", ["HELD_SAME", "NEVER_RELEASED"]),
-    ("removed_while_held.log", ["NEVER_RELEASED"]),
-    ("memory_exceeded.log", ["NEVER_RELEASED"] * 2),
-    ("completed.log", []),
-])
+@pytest.mark.parametrize(
+    ("log", "outcomes"),
+    [
+        ("released_and_succeeded.log", ["SUCCEEDED"] * 3),
+        ("released_and_held_again.log", ["HELD_SAME", "NEVER_RELEASED"]),
+        ("removed_while_held.log", ["NEVER_RELEASED"]),
+        ("memory_exceeded.log", ["NEVER_RELEASED"] * 2),
+        ("completed.log", []),
+    ],
+)
 def test_real_logs_have_these_outcomes(
-        event_log: Callable[[str], Path], log: str, outcomes: list[str]) -> None:
+    event_log: Callable[[str], Path], log: str, outcomes: list[str]
+) -> None:
     assert [hold.outcome for hold in read_holds([event_log(log)])] == outcomes
 
 
@@ -47,10 +51,14 @@ def test_a_release_whose_end_is_not_in_the_log_is_unknown(tmp_path: Path) -> Non
         "012 (002.000.000) 01/01 10:02:00 Job was held.\n\twhy\n\tCode 6 Subcode 2",
         "013 (002.000.000) 01/01 10:03:00 Job was released.\n\tby hand",
         "005 (002.000.000) 01/01 10:04:00 Job terminated.\n\t(1) Normal termination (return "
-        "value 3)")
+        "value 3)",
+    )
     holds = read_holds([log])
     assert [(h.code, h.subcode, h.number, h.outcome) for h in holds] == [
-        (13, 2, 1, "UNKNOWN"), (3, -7, 1, "HELD_OTHER"), (6, 2, 2, "FAILED")]
+        (13, 2, 1, "UNKNOWN"),
+        (3, -7, 1, "HELD_OTHER"),
+        (6, 2, 2, "FAILED"),
+    ]
 
 
 def test_rotated_files_are_read_oldest_first(tmp_path: Path) -> None:
@@ -66,7 +74,8 @@ def test_a_hold_on_a_point_in_trouble_is_told_apart(tmp_path: Path) -> None:
         "012 (001.000.000) 2026-01-01 10:00:30 Job was held.\n\tError from slot1_1@node03@h: "
         "hook failed\n\tCode 19 Subcode 1",
         "012 (002.000.000) 2026-01-01 12:00:30 Job was held.\n\tError from slot1_1@node03@h: "
-        "hook failed\n\tCode 19 Subcode 1")
+        "hook failed\n\tCode 19 Subcode 1",
+    )
     holds: list[Hold] = read_holds([log])
     since = holds[0].at.timestamp() - 20
     rows = {(n, 0): Truth(n, 0, "mei", "exit_bug", "exit", "a bug", False) for n in (1, 2)}

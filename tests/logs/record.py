@@ -48,8 +48,7 @@ CASES = {
     "submitted_on_hold": "executable = /bin/true\nhold = true\nqueue",
     "released_and_succeeded": "executable = /bin/cat\narguments = table.csv\n"
     "transfer_input_files = table.csv\nqueue 3",
-    "released_and_held_again": "executable = /bin/true\n"
-    "transfer_output_files = never.dat\nqueue",
+    "released_and_held_again": "executable = /bin/true\ntransfer_output_files = never.dat\nqueue",
     "removed_while_held": "executable = /bin/true\ntransfer_input_files = nowhere.dat\nqueue",
     "removed_while_running": "executable = /bin/sleep\narguments = 60\nqueue",
     "evicted": "executable = /bin/sleep\narguments = 8\nqueue",
