@@ -1141,8 +1141,8 @@ class _Events:
                     f"\t{sent}  -  Total Bytes Sent By Job\n"
                     f"\t{received * self.starts}  -  Total Bytes Received By Job\n"
                     f"{_resources(cluster, used, decimals=True)}\n"
-                    f"\t   TimeExecute (s)      : {_usage(cluster, run, True)}                    \n"
-                    f"\t   TimeSlotBusy (s)     : {_usage(cluster, run + 2, True)}                    "
+                    f"\t   TimeExecute (s)      : {_usage(cluster, run, True)}{_NO_CELLS}\n"
+                    f"\t   TimeSlotBusy (s)     : {_usage(cluster, run + 2, True)}{_NO_CELLS}"
                 ),
             ),
         )
@@ -1177,6 +1177,7 @@ class _Events:
         self._write(when, (9, f"Job was aborted.\n\t{reason}"))
 
 
+_NO_CELLS = " " * 20  # times are neither requested nor allocated
 _NO_CPU = "Usr 0 00:00:00, Sys 0 00:00:00"
 _EVENT_NAMES = {
     0: ("ULOG_SUBMIT", "SubmitEvent"),
