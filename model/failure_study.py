@@ -97,13 +97,19 @@ def smote(features: Features, label: Floats, seed: int) -> tuple[Features, Float
     """Make failed jobs between failed jobs. SMOTE knows no gaps: unknown values become medians."""
     from imblearn.over_sampling import SMOTE
 
-    usual = np.nan_to_num(np.nanmedian(features, axis=0))
+    usual = _usual(features)
     filled = np.where(np.isfinite(features), features, usual)
     more, labels = SMOTE(random_state=seed, k_neighbors=5).fit_resample(filled, label)
     # The real jobs come first and keep their gaps.
     result = more.astype(np.float32)
     result[: len(features)] = features
     return result, labels
+
+
+def _usual(features: Features) -> Features:
+    """Return the median of each column, 0 where nothing is known."""
+    unknown = np.all(np.isnan(features), axis=0)
+    return np.asarray(np.nanmedian(np.where(unknown, np.float32(0.0), features), axis=0))
 
 
 Choose = Callable[
@@ -169,7 +175,7 @@ def uncertain_dense_batch(
     features = pool.features[candidates]
     probability = booster.predict(xgboost.DMatrix(features, nthread=1))
     uncertainty = 1.0 - 2.0 * np.abs(probability - 0.5)
-    usual = np.nan_to_num(np.nanmedian(pool.features, axis=0))
+    usual = _usual(pool.features)
     filled = np.where(np.isfinite(features), features, usual)
     spread = filled.std(axis=0)
     points = PCA(8, random_state=0).fit_transform(

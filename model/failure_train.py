@@ -190,7 +190,8 @@ def search(
     rows = past[np.argsort(data.submit[past], kind="stable")][-settings.max_search_rows :]
     folds = time_folds(data, rows, settings.folds)
     share = float(np.mean(data.label[rows]))
-    candidates = [_draw(rng, share) for _ in range(max(1, settings.trials))]
+    known_end = data.horizon is Horizon.POST_MORTEM
+    candidates = [_draw(rng, share, known_end) for _ in range(max(1, settings.trials))]
     bins = candidates[0]["max_bin"]
     matrices = []
     for fold in folds:
@@ -296,9 +297,23 @@ def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
     }
 
 
-def _draw(rng: np.random.Generator, share_failed: float) -> Parameters:
-    """Draw parameters. Shallow, well-fed leaves: deep trees learn users by heart."""
+def _draw(rng: np.random.Generator, share_failed: float, known_end: bool) -> Parameters:
+    """Draw parameters. Shallow, well-fed leaves: deep trees learn users by heart.
+
+    Where the end is known there is more to learn than users, and deep trees may.
+    """
     imbalance = (1.0 - share_failed) / share_failed
+    if known_end:
+        return {
+            "max_depth": int(rng.integers(7, 11)),
+            "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.1)))),
+            "min_child_weight": float(np.exp(rng.uniform(np.log(1), np.log(8)))),
+            "subsample": float(rng.uniform(0.7, 0.9)),
+            "colsample_bytree": float(rng.choice([0.5, 0.7])),
+            "reg_lambda": float(np.exp(rng.uniform(np.log(1), np.log(8)))),
+            "scale_pos_weight": 1.0,
+            "max_bin": 256,
+        }
     return {
         "max_depth": int(rng.integers(3, 8)),
         "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.15)))),

@@ -52,6 +52,7 @@ PREDICTIVE = (Horizon.SUBMIT, Horizon.START, Horizon.TWO_MINUTES, Horizon.RUNNIN
 TWO_MINUTES_SECONDS = 120.0
 RUNNING_AGES_SECONDS = tuple(600.0 * 2.0**step for step in range(10))  # 10 min to 3.5 days
 TEXT_BUCKETS = 16
+QUEUE_BUCKETS = 64
 JOBS_PER_BLOCK = 50_000
 
 SUBMIT_COLUMNS = (
@@ -60,6 +61,7 @@ SUBMIT_COLUMNS = (
     "log_requested_memory",
     "log_requested_disk",
     "log_core_seconds",
+    "queue_bucket",
     *(f"text_{bucket}" for bucket in range(TEXT_BUCKETS)),
 )
 START_COLUMNS = ("allocated_over_requested",)
@@ -69,6 +71,7 @@ POST_MORTEM_COLUMNS = (
     "log_wait",
     "log_run",
     "run_over_requested",
+    "run_beyond_requested",
     "log_cpu",
     "cpu_over_run",
     "allocated_cpus",
@@ -382,6 +385,7 @@ def _static(table: JobTable, cpus: Floats) -> Features:
         np.log1p(table["requested_memory_mb"]),
         np.log1p(table["requested_disk_mb"]),
         np.log1p(cpus * table["requested_seconds"]),
+        _queue_bucket(table),
     ]
     # A missing allocation tells how the job ended in some logs, so it looks like a usual one.
     return np.concatenate(
@@ -392,6 +396,19 @@ def _static(table: JobTable, cpus: Floats) -> Features:
         ],
         axis=1,
     ).astype(np.float32)
+
+
+def _queue_bucket(table: JobTable) -> Floats:
+    """Return a small number for each queue; queues are few and nobody's name."""
+    names = table.vocabularies["queue"].names
+    buckets = [_bucket(name, QUEUE_BUCKETS) for name in names]
+    return np.array([*buckets, np.nan])[table.text["queue"]]
+
+
+def _bucket(word: str, buckets: int) -> int:
+    """Return the bucket of a word, the same in every process."""
+    digest = hashlib.blake2b(word.encode(), digest_size=2).digest()
+    return int.from_bytes(digest, "little") % buckets
 
 
 def _hashed_text(table: JobTable) -> Features:
@@ -405,8 +422,7 @@ def _hashed_text(table: JobTable) -> Features:
         words = np.zeros((len(names) + 1, TEXT_BUCKETS), dtype=np.float32)
         for code, name in enumerate(names):
             for word in re.findall(r"[a-z]+", name.lower()):
-                digest = hashlib.blake2b(word.encode(), digest_size=2).digest()
-                words[code, int.from_bytes(digest, "little") % TEXT_BUCKETS] += 1.0
+                words[code, _bucket(word, TEXT_BUCKETS)] += 1.0
         counts += words[table.text[column]]
     return counts
 
@@ -421,6 +437,7 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
                 np.log1p(job["start_time"] - job["submit_time"]),
                 np.log1p(run),
                 run / job["requested_seconds"],
+                np.clip(run - job["requested_seconds"], -900.0, 900.0),
                 np.log1p(job["cpu_seconds"]),
                 job["cpu_seconds"] / run,
                 job["allocated_cpus"],
