@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -695,7 +696,10 @@ def _features(state: Floats, asked: Events, names: Sequence[str]) -> npt.NDArray
         found[f"{name}_over_wait"] = found[f"since_{name}"] - waited
     found["request_over_run"] = log_request - found["log_run"]
     found["age_over_run"] = age - found["log_run"]
-    return np.stack([found[name] for name in names], axis=1).astype(np.float32)
+    features = np.empty((len(now), len(names)), dtype=np.float32)
+    for place, name in enumerate(names):
+        features[:, place] = found[name]
+    return features
 
 
 def _rank(values: Ints) -> Ints:
@@ -704,6 +708,7 @@ def _rank(values: Ints) -> Ints:
     return ranks
 
 
+@lru_cache(maxsize=1 << 16)
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 

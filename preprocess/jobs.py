@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -251,7 +252,7 @@ class JobFeatures:
                 yield Dataset(
                     horizon,
                     names[horizon],
-                    values[np.ix_(rows, known[horizon])],
+                    values[rows][:, known[horizon]],
                     unknown,
                     events.row[rows],
                     events.time[rows],
@@ -405,6 +406,7 @@ def _queue_bucket(table: JobTable) -> Floats:
     return np.array([*buckets, np.nan])[table.text["queue"]]
 
 
+@lru_cache(maxsize=1 << 16)
 def _bucket(word: str, buckets: int) -> int:
     """Return the bucket of a word, the same in every process."""
     digest = hashlib.blake2b(word.encode(), digest_size=2).digest()
