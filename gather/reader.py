@@ -434,11 +434,11 @@ class _Block:
             row = int(np.argmax(unfinished))
             consumed = int(starts[headers.line[row]])
             headers, ends = _Headers(*(column[:row] for column in headers)), ends[:row]
-        elif int(starts[-1]) < size and not (len(dots) and dots[-1] == len(starts) - 1):
-            consumed = int(starts[-1])  # a line without its end
+        elif int(starts[-1]) < size and len(starts) - 1 not in (*ends[-1:], *dots[-1:]):
+            consumed = int(starts[-1])  # a line without its end, and not one that closes
         start = starts[headers.line]
         # A closing brace is part of its event; a closing `...` is not.
-        end = np.append(starts, [size, size])[ends + (headers.form != TEXT)]
+        end = np.append(starts, size)[ends] + _CLOSING_BYTES[headers.form]
         self._note_framing(headers, ends, dots, consumed)
         self._note_bytes(consumed)
         columns = EventColumns(
@@ -551,6 +551,7 @@ class _Block:
         return len(self.starts)
 
 
+_CLOSING_BYTES = np.array([0, len(b"}"), len(b"</c>")])  # by form
 _NO_TIME = np.iinfo(np.int64).min
 _OBJECTS = {b"{": (JSON, b"}", parse_json), b"<c>": (XML, b"</c>", parse_xml)}
 # What stands around the events of an XML log.

@@ -90,3 +90,11 @@ def test_any_bytes_at_all_are_read(data):
     for columns in in_blocks(data, [len(data) // 2]):
         list(columns.events())
         read_fields(columns)
+
+
+def test_a_block_may_end_at_any_byte_of_any_format():
+    for log in TEXTS:
+        log = log[:1500]
+        whole = told(in_blocks(log, []))
+        for cut in range(len(log)):
+            assert told(in_blocks(log, [cut])) == whole, cut
