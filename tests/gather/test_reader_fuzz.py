@@ -94,7 +94,7 @@ def test_any_bytes_at_all_are_read(data):
 
 def test_a_block_may_end_at_any_byte_of_any_format():
     for log in TEXTS:
-        log = log[:1500]
+        log = log[:450]  # in JSON the first event closes before that
         whole = told(in_blocks(log, []))
         for cut in range(len(log)):
             assert told(in_blocks(log, [cut])) == whole, cut
