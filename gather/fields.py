@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.reader import TEXT, EventColumns
-from condor_advice.gather.words import Int64s, Words, blanks, digits, pair, word, words_of
+from condor_advice.gather.words import (
+    Int64s,
+    Words,
+    blanks,
+    digits,
+    pair,
+    right_aligned,
+    word,
+    words_of,
+)
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -264,9 +273,9 @@ class _FieldReader:
         usual &= (width <= 54) | (byte[np.minimum(at + 54, at + width)] <= 32)
         name, row = self.words[at + 4], self.row[lines]
         # Usage, request and allocation of every row at once; NaN where the cell is blank.
-        cells = np.concatenate((at + 27, at + 36, np.where(width >= 54, at + 46, at + 26)))
-        values = self._cells(cells).reshape(3, len(at))
-        values[2, width < 54] = np.nan
+        allocated = right_aligned(self.words[np.where(width >= 54, at + 46, at + 26)])
+        allocated[width < 54] = np.nan
+        values = (self._cells(at + 27), right_aligned(self.words[at + 36]), allocated)
         known = np.zeros(len(lines), np.bool_)
         for resource, text in (*_RESOURCES.items(), *_TIMES.items()):
             these = name == word(text)

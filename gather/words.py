@@ -59,10 +59,27 @@ def _eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
     # Digits go to the high end; what is shifted in is the zeros in front of the number.
     # (NumPy shifts by 64 to zero, which is right where there is no digit at all.)
     values <<= np.uint64(64) - bits
+    return _join_digits(values), (bits >> np.uint8(3)).astype(np.int64)
+
+
+def _join_digits(values: Words) -> Int64s:
+    """Make one number of the eight digits in each word, the first one highest."""
     values = (values * _10 + (values >> _8)) & np.uint64(0x00FF00FF00FF00FF)
     values = (values * _100 + (values >> _16)) & np.uint64(0x0000FFFF0000FFFF)
     values = (values * _10000 + (values >> _32)) & np.uint64(0xFFFFFFFF)
-    return values.view(np.int64), (bits >> np.uint8(3)).astype(np.int64)
+    return values.view(np.int64)
+
+
+def right_aligned(loaded: Words) -> npt.NDArray[np.float64]:
+    """Read words that hold a number with blanks in front; NaN where they hold anything else."""
+    filled = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
+    values = filled ^ _ZEROS
+    # Digits and blanks only, and a digit at the end.
+    fits = (((values & _LOW7) + _CARRY) | values) & _HIGH == np.uint64(0)
+    fits &= (loaded >> np.uint64(56)) >= np.uint64(48)
+    number = _join_digits(values).astype(np.float64)
+    number[~fits] = np.nan
+    return number
 
 
 def blanks(loaded: Words) -> Int64s:
