@@ -190,7 +190,7 @@ class Scrubber:
 
 def traces_of_this_machine(text: str, work: Path | None = None) -> list[str]:
     """What would give the machine or its user away, if anything; for checks before shipping."""
-    words = [socket.gethostname(), "/tmp/", "/work/", "/root", str(Path.home()), os.getcwd()]
+    words = [socket.gethostname(), "/tmp/", "/root", str(Path.home()), os.getcwd()]
     words += [str(work)] if work else []
     return sorted({word for word in words if len(word) > 3 and word in text})
 
