@@ -5,6 +5,7 @@ Fitting needs scikit-learn; a fitted mixture is plain arrays, evaluated with Num
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,7 @@ def fit_profiles(
     data: Dataset, rows: npt.NDArray[np.bool_], seed: int = 0, max_components: int = MAX_COMPONENTS
 ) -> Profiles:
     """Fit mixtures of 1 to `max_components` normals to these rows; keep the lowest BIC."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
     from threadpoolctl import threadpool_limits
 
@@ -131,7 +133,9 @@ def fit_profiles(
     points = (values - centre) / scale
     best, bic = None, {}
     # The points are few: threads would only wait for one another, long on a busy machine.
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Sixty rounds are enough to compare numbers of components.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for components in range(1, max_components + 1):
             # Requests sit on round numbers; the ridge keeps components from collapsing on them.
             mixture = GaussianMixture(
