@@ -1,6 +1,6 @@
 """Events read per second, side by side with HTCondor's own reader on the same file.
 
-    python bench/reader.py [--events N] [--memory]
+    python bench/reader.py [--events N] [--rounds N] [--memory COPIES]
 
 The log is made of real events (tests/logs) with other job ids and later times. Every reader
 gets the same file on one core; CPU time counts, rounds alternate, and the best round of each
@@ -239,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--memory", type=int, default=0, metavar="COPIES")
+    parser.add_argument("--memory", type=int, default=85, metavar="COPIES")  # 2 GB; 0: none
     options = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
