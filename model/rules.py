@@ -40,7 +40,6 @@ class Rule:
     subcodes: tuple[int, ...] = ()  # none: any
     pattern: str = ""  # in the reason, case ignored
     commands: tuple[str, ...] = ("condor_release {job}",)
-    later: bool = False  # worth a wait before the release
 
     def matches(self, code: int | None, subcode: int | None, reason: str) -> bool:
         """Tell whether a hold is one of this row's."""
@@ -58,10 +57,6 @@ _CHTC = "CHTC user guides"
 _RELEASE = ("condor_release {job}",)
 _MEMORY = ("condor_qedit {job} RequestMemory {memory_mb}", "condor_release {job}")
 _DISK = ("condor_qedit {job} RequestDisk {disk_kb}", "condor_release {job}")
-_AVOID = (
-    "condor_qedit {job} Requirements '({requirements}) && Machine =!= \"{machine}\"'",
-    "condor_release {job}",
-)
 _REMOVE = ("condor_rm {job}",)
 
 # The first row that matches counts: special ones stand above general ones.
@@ -133,12 +128,12 @@ RULES: tuple[Rule, ...] = (
         "a file server or the way to it failed; that passes",
         "release it after a while", f"{_TED} (Contact, Transfer)", codes=(12, 13),
         pattern=r"\b(429|500|502|503|504)\b|timed? ?out|time-out|connection (refused|reset)|"
-        r"unreachable|temporar", later=True,
+        r"unreachable|temporar",
     ),
     Rule(
         "transfer took too long", Verdict.RELEASE, 0.6,
         "the transfer plug-in ran out of time", "release it after a while",
-        "HTCondor manual, vacate reason codes (62)", codes=(12, 13), subcodes=(62,), later=True,
+        "HTCondor manual, vacate reason codes (62)", codes=(12, 13), subcodes=(62,),
     ),
     Rule(
         "transfer plug-in missing", Verdict.RELEASE, 0.7,
@@ -180,7 +175,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "transfer failed", Verdict.RELEASE, 0.45,
         "a file transfer failed for another reason", "release it once; look if it comes back",
-        "OSG tutorial on errors (error101)", codes=(2, 11, 12, 13, 18), later=True,
+        "OSG tutorial on errors (error101)", codes=(2, 11, 12, 13, 18),
     ),
     Rule(
         "bad first line", Verdict.FIX, 0.05,
@@ -204,7 +199,7 @@ RULES: tuple[Rule, ...] = (
         "execution point timed out", Verdict.RELEASE, 0.6,
         "the execution point did not answer in time", "release it after a while",
         "HTCondor manual, example of SYSTEM_PERIODIC_RELEASE (6/110)", codes=(6,),
-        subcodes=(110,), later=True,
+        subcodes=(110,),
     ),
     Rule(
         "could not start", Verdict.RELEASE, 0.4,
@@ -256,7 +251,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cloud or grid connection", Verdict.RELEASE, 0.6,
         "a connection to the cloud failed", "release it after a while", _HTC, codes=(40,),
-        later=True,
     ),
     Rule(
         "account or version trouble", Verdict.ASK, 0.3,

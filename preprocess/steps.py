@@ -110,6 +110,23 @@ _GLIDEIN = re.compile(r"^glidein_[\d_]+@")
 _ALIAS = re.compile(r"alias=([^&>]+)")
 
 
+# Numbers that a step takes over as they are: its column, and HTCondor's name.
+_NUMBERS = (
+    ("memory", "MemoryUsage"),
+    ("image", "Size"),
+    ("sent", "SentBytes"),
+    ("received", "ReceivedBytes"),
+    ("request_memory", "RequestMemory"),
+    ("request_disk", "RequestDisk"),
+    ("request_cpus", "RequestCpus"),
+    ("disk", "DiskUsage"),
+    ("code", "HoldReasonCode"),
+    ("subcode", "HoldReasonSubCode"),
+    ("code", "ReasonCode"),
+    ("subcode", "ReasonSubCode"),
+)
+
+
 @dataclass(slots=True)
 class Names:
     """Numbers for names that are only ever compared: execution points, owners, templates."""
@@ -257,21 +274,7 @@ class _Filler:
             self.steps["exit"][self.place[rows[good]]] = base + value[count > 0]
 
     def _fields(self, fields: Fields) -> None:
-        for name, field_name in (
-            ("memory", "MemoryUsage"),
-            ("image", "Size"),
-            ("sent", "SentBytes"),
-            ("received", "ReceivedBytes"),
-            ("request_memory", "RequestMemory"),
-            ("request_disk", "RequestDisk"),
-            ("request_cpus", "RequestCpus"),
-            ("disk", "DiskUsage"),
-            ("code", "HoldReasonCode"),
-            ("subcode", "HoldReasonSubCode"),
-            ("code", "ReasonCode"),
-            ("subcode", "ReasonSubCode"),
-            ("part", "Type"),
-        ):
+        for name, field_name in (*_NUMBERS, ("part", "Type")):
             if found := fields.numbers.get(field_name):
                 self.steps[name][self._at(found.rows)] = found.values
         self._cpu(fields)
@@ -373,21 +376,7 @@ class _Filler:
         """Fill one step from an event's attributes: JSON and XML events."""
         row = self.steps[step]
         kind = int(row["kind"])
-        for name, attribute in (
-            ("memory", "MemoryUsage"),
-            ("image", "Size"),
-            ("sent", "SentBytes"),
-            ("received", "ReceivedBytes"),
-            ("request_memory", "RequestMemory"),
-            ("request_disk", "RequestDisk"),
-            ("request_cpus", "RequestCpus"),
-            ("disk", "DiskUsage"),
-            ("code", "HoldReasonCode"),
-            ("subcode", "HoldReasonSubCode"),
-            ("code", "ReasonCode"),
-            ("subcode", "ReasonSubCode"),
-            ("dag", "DAGManJobId"),
-        ):
+        for name, attribute in (*_NUMBERS, ("dag", "DAGManJobId")):
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 row[name] = value
