@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
+from condor_advice.gather.classads import assignment, classad_value
+
 Ad = dict[str, Any]
 
 # Every event has these; they are told by the event itself, not by its ad.
@@ -16,7 +18,6 @@ HEADER_ATTRIBUTES = frozenset(
 )
 
 _CODES = re.compile(r"^\s*Code (-?\d+) Subcode (-?\d+)\s*$")
-_ASSIGNMENT = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(.*)$")
 _NUMBER_LINE = re.compile(r"^\s*(-?\d+(?:\.\d+)?)  -  (.+?)\s*$")
 _USAGE_LINE = re.compile(r"^\s*(Usr .*?, Sys .*?)\s+-\s+(.+?)\s*$")
 _TERMINATION = re.compile(
@@ -79,31 +80,6 @@ def parse_xml(text: str, whole: bool = False) -> Ad:
         raise ValueError(str(error)) from None
     ad = _xml_ad(root)
     return ad if whole else _without_header(ad)
-
-
-def classad_value(text: str) -> Any:
-    """Return a ClassAd literal as a Python value; an expression stays text."""
-    text = text.strip()
-    if len(text) >= 2 and text[0] == text[-1] == '"':
-        return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if text.startswith("[") and text.endswith("]"):
-        pairs = (match for match in map(_ASSIGNMENT.match, _split_ad(text[1:-1])) if match)
-        return {match[1]: classad_value(match[2]) for match in pairs}
-    if text.startswith("{") and text.endswith("}"):
-        return [classad_value(item) for item in text[1:-1].split(",") if item.strip()]
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _split_ad(text: str) -> list[str]:
-    """Split the inside of a nested ClassAd at its semicolons, but not within quotes."""
-    return [piece for piece in re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text) if piece.strip()]
 
 
 def _without_header(ad: Ad) -> Ad:
@@ -181,8 +157,8 @@ def _execute(head: str, lines: list[str]) -> Ad:
     for line in lines:
         if line.strip().startswith("SlotName: "):
             ad["SlotName"] = line.split("SlotName: ", 1)[1].strip()
-        elif match := _ASSIGNMENT.match(line):
-            properties[match[1]] = classad_value(match[2])
+        elif pair := assignment(line):
+            properties[pair[0]] = pair[1]
     _put(ad, "ExecuteProps", properties or None)
     return ad
 
@@ -406,8 +382,7 @@ def _labelled(**names: str) -> Callable[[str, list[str]], Ad]:
 
 
 def _job_ad(head: str, lines: list[str]) -> Ad:
-    pairs = (match for match in map(_ASSIGNMENT.match, lines) if match)
-    return _without_header({match[1]: classad_value(match[2]) for match in pairs})
+    return _without_header(dict(filter(None, map(assignment, lines))))
 
 
 def _attribute_update(head: str, lines: list[str]) -> Ad:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from condor_advice.gather.classads import assignment
 from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.workloads.files import open_text
 from condor_advice.gather.workloads.table import (
@@ -69,8 +69,6 @@ UNIVERSES = {
     12: "local",
     13: "vm",
 }
-_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
-_ESCAPE = re.compile(r"\\(.)")
 
 
 def read_condor_history(*paths: Path | str) -> JobTable:
@@ -157,8 +155,8 @@ def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
                 if ad:
                     yield number, ad
                 ad = {}
-            elif match := _LINE.match(line):
-                ad[match[1]] = _value(match[2])
+            elif pair := assignment(line):
+                ad[pair[0]] = pair[1]
                 any_attribute = True
             else:
                 builder.bad_lines.append(
@@ -187,22 +185,6 @@ def _json_ads(path: Path | str, text: str, builder: TableBuilder) -> Iterator[tu
             raise NotAJobTable(path, "an HTCondor history", "no JSON ad in it") from None
     for number, ad in enumerate(ads, start=1):
         yield number, dict(ad)
-
-
-def _value(text: str) -> object:
-    """Read a literal; an expression stays text, which is all that a table needs of it."""
-    if text.startswith('"') and text.endswith('"') and len(text) > 1:
-        return _ESCAPE.sub(r"\1", text[1:-1])
-    if text in ("true", "false"):
-        return text == "true"
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _fuller(one: Ad | None, other: Ad) -> Ad:

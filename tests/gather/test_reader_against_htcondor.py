@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from condor_advice.gather.bodies import HEADER_ATTRIBUTES, classad_value
+from condor_advice.gather.bodies import HEADER_ATTRIBUTES
+from condor_advice.gather.classads import classad_value
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.fields import read_fields
 from condor_advice.gather.reader import TEXT, EventColumns, ReaderState, read_block
