@@ -151,10 +151,14 @@ class TreeEnsemble:
             base_margin=np.mean([one.base_margin for one in ensembles], axis=0),
         )
 
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays by name, as `save` writes them."""
+        return {name: getattr(self, name) for name in _ARRAYS}
+
     def save(self, path: Path | str) -> None:
         """Write the arrays to an .npz file."""
         with open(path, "wb") as file:
-            np.savez_compressed(file, **{name: getattr(self, name) for name in _ARRAYS})
+            np.savez_compressed(file, **self.arrays())
 
     @classmethod
     def load(cls, path: Path | str) -> TreeEnsemble:

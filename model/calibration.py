@@ -1,0 +1,143 @@
+"""From log-odds to probabilities that can be trusted, and how far to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.held import Calibration, Interval
+from condor_advice.model.infer import sigmoid
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_KNOTS = 9  # of the interval
+_MIN_STEP = 25  # episodes that a step of an isotonic curve must rest on
+
+
+def log_loss(label: Floats, p: Floats, weight: Floats | None = None) -> float:
+    """Return the mean negative log likelihood."""
+    clipped = np.clip(p, 1e-6, 1 - 1e-6)
+    losses = -(label * np.log(clipped) + (1 - label) * np.log1p(-clipped))
+    return float(np.average(losses, weights=weight))
+
+
+def calibration_error(label: Floats, p: Floats, bins: int = 10) -> float:
+    """Return the expected calibration error over bins of equally many episodes.
+
+    Said and happened are compared bin by bin; the mean of the differences is weighted by the
+    episodes in each bin.
+    """
+    order = np.argsort(p, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    gaps = [abs(float(np.mean(p[part]) - np.mean(label[part]))) * len(part) for part in parts]
+    return sum(gaps) / max(len(label), 1)
+
+
+def fit_temperature(
+    margin: Floats, label: Floats, weight: Floats, shift: bool = True
+) -> Calibration:
+    """Fit a straight line in log-odds by Newton's method; drawn a little towards no change."""
+    slope, intercept = 1.0, 0.0
+    for _ in range(50):
+        p = sigmoid(slope * margin + intercept)
+        spread = weight * p * (1 - p)
+        gap = weight * (p - label)
+        gradient = np.array([np.sum(gap * margin) + 2.0 * (slope - 1.0), np.sum(gap)])
+        cross = np.sum(spread * margin)
+        hessian = np.array([[np.sum(spread * margin**2) + 2.0, cross], [cross, np.sum(spread)]])
+        if not shift:
+            step = np.array([gradient[0] / hessian[0, 0], 0.0])
+        else:
+            step = np.linalg.solve(hessian + 1e-9 * np.eye(2), gradient)
+        slope, intercept = slope - float(step[0]), intercept - float(step[1])
+        if np.max(np.abs(step)) < 1e-10:
+            break
+    return Calibration("temperature", max(slope, 0.05), intercept)
+
+
+def fit_isotonic(margin: Floats, label: Floats, weight: Floats) -> Calibration:
+    """Fit a rising curve by pooling neighbours; each step rests on enough episodes."""
+    order = np.argsort(margin, kind="stable")
+    x, y, w = margin[order], label[order], weight[order]
+    cuts = np.array_split(np.arange(len(x)), max(1, len(x) // _MIN_STEP))
+    blocks = [
+        [float(np.sum(w[c])), float(np.average(y[c], weights=w[c])), float(np.mean(x[c]))]
+        for c in cuts
+        if len(c)
+    ]
+    pooled: list[list[float]] = []
+    for block in blocks:
+        pooled.append(block)
+        while len(pooled) > 1 and pooled[-2][1] >= pooled[-1][1]:
+            right, left = pooled.pop(), pooled.pop()
+            total = left[0] + right[0]
+            pooled.append(
+                [total, *((left[0] * left[k] + right[0] * right[k]) / total for k in (1, 2))]
+            )
+    # Half an episode of either kind: certainty is never learned from a finite sample.
+    rates = [(rate * mass + 0.5) / (mass + 1.0) for mass, rate, _ in pooled]
+    return Calibration("isotonic", x=tuple(m for _, _, m in pooled), y=tuple(rates))
+
+
+def choose(
+    margin: Floats, label: Floats, weight: Floats, group: Ints, seed: int = 0
+) -> tuple[Calibration, dict[str, float]]:
+    """Choose none, temperature or isotonic by log loss on groups each was not fitted on.
+
+    Returns the chosen one, fitted on all, and the loss of each.
+    """
+    distinct, which = np.unique(group, return_inverse=True)
+    fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
+    losses: dict[str, float] = {"none": log_loss(label, sigmoid(margin), weight)}
+    fits: Mapping[str, object] = {"temperature": fit_temperature, "isotonic": fit_isotonic}
+    for kind in fits:
+        p = np.empty(len(margin))
+        for nth in range(5):
+            kept, left = fold != nth, fold == nth
+            one = _fit(kind, margin[kept], label[kept], weight[kept])
+            p[left] = one(margin[left])
+        losses[kind] = log_loss(label, p, weight)
+    best = min(losses, key=lambda kind: losses[kind])
+    return _fit(best, margin, label, weight), losses
+
+
+def _fit(kind: str, margin: Floats, label: Floats, weight: Floats) -> Calibration:
+    if kind == "temperature":
+        return fit_temperature(margin, label, weight)
+    if kind == "isotonic":
+        return fit_isotonic(margin, label, weight)
+    return Calibration("none")
+
+
+def fit_interval(p: Floats, label: Floats, group: Ints, level: float = 0.9) -> Interval:
+    """Learn how far success rates are from what is said, at some places along the scale.
+
+    At each place the episodes that score nearest are taken; their clusters, not they, count as
+    independent cases in Wilson's interval.
+    """
+    z = {0.9: 1.645, 0.95: 1.96}[level]
+    near = max(30, len(p) // 10)
+    places = np.quantile(p, np.linspace(0.0, 1.0, _KNOTS))
+    order = np.argsort(p, kind="stable")
+    sorted_p = p[order]
+    low, high = [], []
+    for place in places:
+        middle = int(np.searchsorted(sorted_p, place))
+        begin = min(max(0, middle - near // 2), max(0, len(p) - near))
+        rows = order[begin : begin + near]
+        cases = max(3.0, len(np.unique(group[rows])))
+        # What is said is the centre: the calibration has smoothed what these few rows show.
+        rate = float(np.mean(p[rows]))
+        gap = abs(rate - float(np.mean(label[rows])))
+        middle_rate = (rate + z * z / (2 * cases)) / (1 + z * z / cases)
+        half = (
+            z
+            / (1 + z * z / cases)
+            * ((rate * (1 - rate) / cases + z * z / (4 * cases * cases)) ** 0.5)
+        )
+        low.append(max(0.0, middle_rate - half - gap))
+        high.append(min(1.0, middle_rate + half + gap))
+    return Interval(tuple(map(float, places)), tuple(low), tuple(high))

@@ -1,0 +1,98 @@
+"""One answer from several parts: a logistic regression over their log-odds, none below zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.calibration import log_loss
+from condor_advice.model.infer import sigmoid
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+RIDGE = 2.0  # episodes' worth of belief that a part is worth nothing
+
+
+def fit(
+    parts: Mapping[str, Floats], label: Floats, weight: Floats
+) -> tuple[dict[str, float], float]:
+    """Return each part's weight and the bias; a part that would count against itself gets 0.
+
+    The parts' log-odds must be out of fold: a part that knows the labels would get all weight.
+    """
+    kept = list(parts)
+    while True:
+        coefficients = _newton(np.stack([parts[name] for name in kept], 1), label, weight)
+        worst = int(np.argmin(coefficients[:-1]))
+        if coefficients[worst] >= 0 or len(kept) == 1:
+            break
+        kept.pop(worst)
+    found = dict.fromkeys(parts, 0.0) | {
+        name: max(0.0, float(value)) for name, value in zip(kept, coefficients, strict=False)
+    }
+    return found, float(coefficients[-1])
+
+
+def _newton(columns: Floats, label: Floats, weight: Floats) -> Floats:
+    design = np.column_stack((columns, np.ones(len(columns))))
+    penalty = np.diag([RIDGE] * columns.shape[1] + [1e-6])
+    found = np.zeros(design.shape[1])
+    for _ in range(50):
+        p = sigmoid(design @ found)
+        gradient = design.T @ (weight * (p - label)) + penalty @ found
+        hessian = (design * (weight * p * (1 - p))[:, None]).T @ design + penalty
+        step = np.linalg.solve(hessian, gradient)
+        found = found - step
+        if np.max(np.abs(step)) < 1e-10:
+            break
+    return found
+
+
+def combine(parts: Mapping[str, Floats], weights: Mapping[str, float], bias: float) -> Floats:
+    """Return the stack's log-odds."""
+    margin = np.full(len(next(iter(parts.values()))), bias)
+    for name, weight in weights.items():
+        margin = margin + weight * parts[name]
+    return margin
+
+
+def gains(
+    parts: Mapping[str, Floats], label: Floats, weight: Floats, group: Ints, seed: int = 0
+) -> dict[str, float]:
+    """Return how much log loss each part saves: the stack without it, less the stack with it.
+
+    Both stacks are fitted on other groups than those they are judged on.
+    """
+    whole = _held_out_loss(parts, label, weight, group, seed)
+    return {
+        name: _held_out_loss(
+            {one: values for one, values in parts.items() if one != name},
+            label,
+            weight,
+            group,
+            seed,
+        )
+        - whole
+        for name in parts
+        if len(parts) > 1
+    }
+
+
+def _held_out_loss(
+    parts: Mapping[str, Floats], label: Floats, weight: Floats, group: Ints, seed: int
+) -> float:
+    distinct, which = np.unique(group, return_inverse=True)
+    fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
+    p = np.empty(len(label))
+    for nth in range(5):
+        kept, left = fold != nth, fold == nth
+        weights, bias = fit(
+            {name: values[kept] for name, values in parts.items()}, label[kept], weight[kept]
+        )
+        p[left] = sigmoid(
+            combine({name: values[left] for name, values in parts.items()}, weights, bias)
+        )
+    return log_loss(label, p, weight)
