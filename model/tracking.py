@@ -1,0 +1,91 @@
+"""Where a training's figures go: nowhere by default, or to Weights & Biases.
+
+Whoever trains calls `start`, `log` and `finish` and knows nothing else. Without an API key
+W&B runs are kept offline in a directory and can be sent later with `wandb sync`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from condor_advice.gather.errors import AdviceError
+
+
+class Tracker(Protocol):
+    """One run's figures."""
+
+    def start(self, settings: Mapping[str, Any]) -> None:
+        """Begin a run with these settings."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take note of figures at a step, such as an epoch."""
+
+    def finish(self) -> None:
+        """End the run."""
+
+
+class NoTracking:
+    """Keeps nothing."""
+
+    def start(self, settings: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+
+class WandbTracking:
+    """A W&B run; offline unless WANDB_API_KEY is set, or WANDB_MODE says otherwise.
+
+    A run with an `identity` is taken up again by it after an eviction.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        identity: str | None = None,
+        directory: Path | None = None,
+        group: str | None = None,
+    ) -> None:
+        self.project, self.identity, self.directory = project, identity, directory
+        self.group = group
+        self.run: Any = None
+
+    def start(self, settings: Mapping[str, Any]) -> None:
+        """Begin the run, or go on with it."""
+        try:
+            import wandb
+        except ImportError as error:
+            raise AdviceError(
+                "tracking with W&B needs wandb, which is not installed; pip install wandb, or "
+                "train without tracking"
+            ) from error
+        mode = os.environ.get("WANDB_MODE") or (
+            "online" if os.environ.get("WANDB_API_KEY") else "offline"
+        )
+        self.run = wandb.init(
+            project=self.project,
+            id=self.identity,
+            group=self.group,
+            resume="allow" if self.identity and mode == "online" else None,
+            dir=str(self.directory) if self.directory else None,
+            config=dict(settings),
+            mode=mode,
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Send figures; W&B drops a step that it has seen, so a resumed run repeats safely."""
+        if self.run is not None:
+            self.run.log(dict(metrics), step=step)
+
+    def finish(self) -> None:
+        """End the run."""
+        if self.run is not None:
+            self.run.finish()
+            self.run = None
