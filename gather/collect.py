@@ -42,6 +42,7 @@ class Collector:
         rotations: bool = True,
         polling: bool = False,
         notice: Callable[[Gathered], None] = lambda _: None,
+        settle: Callable[[bool], float | None] = lambda _: None,
     ) -> None:
         self._store = store
         self._access_point = access_point
@@ -49,6 +50,9 @@ class Collector:
         self._rotations = rotations
         self._polling = polling
         self._notice = notice  # told when a log's error or gaps change
+        # Told when all logs are read, and whether that is the end; says after how many
+        # seconds it wants to be told again even if nothing comes.
+        self._settle = settle
         self._tails: dict[str, LogTail] = {}
         self._watcher: Watcher | None = None
         self._stopping = False
@@ -78,6 +82,7 @@ class Collector:
                 # A file was rotated this very moment: its last writer may not be done.
                 time.sleep(wait)
             self._release(log)
+        self._settle(True)
 
     def follow(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read all that is new, and what comes, until `stop`."""
@@ -87,9 +92,12 @@ class Collector:
                 waits = [self._advance(log, progress) for log in self.gathered]
                 progress = _no_progress  # only the first pass has an end to progress to
                 if not self._stopping:
+                    waits.append(self._settle(False))
+                if not self._stopping:
                     watcher.wait(min((wait for wait in waits if wait is not None), default=None))
             for log in self.gathered:
                 self._release(log)
+        self._settle(True)
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[Watcher]:

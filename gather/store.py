@@ -275,18 +275,24 @@ class Store:
         self, columns: EventColumns | None, cursor: Cursor, gaps: Sequence[Gap] = ()
     ) -> None:
         """Commit events, oddities, gaps and the cursor behind them, all or nothing."""
+        with self.transaction():
+            log = self._save_cursor(cursor)
+            if columns is not None:
+                self._save_piece(log, columns)
+                self._save_oddities(log, columns)
+            self._db.executemany(
+                "INSERT INTO gaps (log, found_at, reason, bytes_lost, events_lost, "
+                "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [_values(gap) for gap in gaps],
+            )
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection for one transaction, for tables that other modules keep here."""
         with self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                log = self._save_cursor(cursor)
-                if columns is not None:
-                    self._save_piece(log, columns)
-                    self._save_oddities(log, columns)
-                self._db.executemany(
-                    "INSERT INTO gaps (log, found_at, reason, bytes_lost, events_lost, "
-                    "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    [_values(gap) for gap in gaps],
-                )
+                yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
                 # SQLite has rolled back by itself after some errors, such as a full disk.
@@ -380,6 +386,11 @@ class Store:
         return squeezed
 
     # Reading.
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Return what a query finds, for tables that other modules keep here."""
+        with self._translated():
+            return self._db.execute(statement, values).fetchall()
 
     def cursor(self, log: str) -> Cursor | None:
         """Return how far a log has been read, if it has been."""

@@ -75,7 +75,7 @@ def take_up(store: Store, state: Path, spec: TensorSpec | None = None) -> Sample
     if state.exists():
         stream, after = EpisodeStream.load(state, spec)
     first = stream.episodes
-    found = list(stream.run(store_timeline(store, after, stream.names)))
+    found = list(stream.run(store_timeline(store, after, stream.names, stream.clocks)))
     stream.save(state, after)
     return _gathered(found, stream, first)
 

@@ -135,6 +135,8 @@ class Names:
     points: dict[str, int] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
     templates: dict[int, str] = field(default_factory=dict)
+    # Whole hold reasons by (job, time, template), for those who ask for them.
+    reasons: dict[tuple[int, int, int], str] | None = None
     _point_hashes: dict[int, int] = field(default_factory=dict)
     _owner_hashes: dict[int, int] = field(default_factory=dict)
 
@@ -176,6 +178,11 @@ def job_number(access_point: int, cluster: Any, proc: Any) -> Any:
 def cluster_of(job: Any) -> Any:
     """Return the number of a job's cluster, access point included."""
     return job >> _PROC_BITS
+
+
+def proc_of(job: Any) -> Any:
+    """Return the proc of a job's number; works on whole columns too."""
+    return job & ((1 << _PROC_BITS) - 1)
 
 
 def job_parts(job: int) -> tuple[int, int, int]:
@@ -350,6 +357,9 @@ class _Filler:
         code = int(row["code"]) if row["code"] >= 0 else None
         subcode = int(row["subcode"]) if code is not None else None
         fill_reason(row, parse_reason(text, code, subcode), self.names)
+        if self.names.reasons is not None:
+            key = (int(row["job"]), int(row["time"]), int(row["template"]))
+            self.names.reasons[key] = text
         self._acted(step, text)
 
     def _acted(self, step: int, text: str) -> None:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,10 @@ from condor_advice.preprocess.steps import (
     cluster_of,
     empty_steps,
     join_steps,
+    proc_of,
     take_steps,
 )
+from condor_advice.preprocess.templates import FAMILY_INDEX
 from condor_advice.preprocess.tensors import (
     NEIGHBOUR_KINDS,
     EpisodeTensor,
@@ -57,10 +59,11 @@ from condor_advice.preprocess.tensors import (
     encode_holds,
     encode_neighbours,
 )
-from condor_advice.preprocess.timeline import Timeline
+from condor_advice.preprocess.timeline import LogClock, Timeline
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+After = dict[str, tuple[int, int]]  # where each log of a store was read to: see store_timeline
 
 # An event of a job this long after its end, or after its last sign of life, begins another
 # life of that job: nothing of the old one is kept so long.
@@ -102,6 +105,15 @@ _DECIDED_BAD = tuple(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What jobs used that succeeded, for sizing the requests of their kin."""
+
+    kin: Ints  # a cluster of several jobs, or a batch; a job may be in both
+    memory: npt.NDArray[np.float32]  # MB, the most that was reported
+    overrun: npt.NDArray[np.float32]  # of those held for memory: the same over that at the hold
+
+
 @dataclass(slots=True)
 class EpisodeBatch:
     """Holds that a batch of events brought, and what it told about these and earlier ones."""
@@ -112,6 +124,7 @@ class EpisodeBatch:
     offsets: Ints  # where each episode's rows begin, with the end appended
     neighbours: npt.NDArray[np.float32]  # axes: (episode, neighbour, step, feature)
     outcomes: npt.NDArray[np.void]  # of dtype OUTCOME; a later one replaces an earlier one
+    finished: Finished
 
 
 class EpisodeStream:
@@ -131,6 +144,7 @@ class EpisodeStream:
         self.context = Context()
         self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
         self.counts: Counter[str] = Counter()
+        self.clocks: dict[str, LogClock] = {}  # of the logs of a store that is taken up again
         self.sequence = 0
         self.episodes = 0
         self.now = -(1 << 62)
@@ -421,6 +435,7 @@ class EpisodeStream:
             offsets,
             neighbours,
             self._outcomes(rows, new, decisions),
+            _finished(rows, first, new),
         )
 
     def _tabulate(self, own: Steps, at: Ints, begin: Ints) -> tuple[Held, npt.NDArray[np.float32]]:
@@ -516,8 +531,16 @@ class EpisodeStream:
 
     # ---- checkpoints
 
-    def save(self, path: Path, after: dict[str, tuple[int, int]] | None = None) -> None:
+    def save(self, path: Path, after: After | None = None) -> None:
         """Write the state to a file, beside it first; `after` is where the store was read to."""
+        beside = path.with_name(path.name + ".part")
+        # Like the store it names other people's jobs, so its owner alone may read it.
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            self.dump(file, after)
+        os.replace(beside, path)
+
+    def dump(self, file: IO[bytes], after: After | None = None) -> None:
+        """Write the state to an open file."""
         arrays: dict[str, Any] = {"live": self.live, "recent": self.recent}
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
@@ -532,6 +555,7 @@ class EpisodeStream:
             "counts": self.counts,
             "state": [self.sequence, self.episodes, self.now, self._pruned_rows],
             "after": after or {},
+            "clocks": {log: [c.now, c.offset, c.steps] for log, c in self.clocks.items()},
             "levels": {},
         }
         for name, level in self.context.levels.items():
@@ -542,20 +566,13 @@ class EpisodeStream:
                     for column in _TABLE_COLUMNS:
                         arrays[f"{name}.{part}.{column}"] = getattr(table, column)
         arrays["plain"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
-        beside = path.with_name(path.name + ".part")
-        # Like the store it names other people's jobs, so its owner alone may read it.
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(beside, path)
+        np.savez(file, **arrays)
 
     @classmethod
-    def load(
-        cls, path: Path, spec: TensorSpec | None = None
-    ) -> tuple[EpisodeStream, dict[str, tuple[int, int]]]:
+    def load(cls, path: Path, spec: TensorSpec | None = None) -> tuple[Self, After]:
         """Read back what `save` wrote, with where the store was read to."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return cls._restore(arrays, path, spec)
+            return cls.restore(path, spec)
         except (OSError, ValueError, KeyError) as error:
             raise AdviceError(
                 f"{path}: no saved state of the pass ({error}); remove the file, "
@@ -563,9 +580,13 @@ class EpisodeStream:
             ) from error
 
     @classmethod
-    def _restore(
-        cls, arrays: Any, path: Path, spec: TensorSpec | None
-    ) -> tuple[EpisodeStream, dict[str, tuple[int, int]]]:
+    def restore(cls, file: Path | IO[bytes], spec: TensorSpec | None = None) -> tuple[Self, After]:
+        """Read back what `dump` wrote; what is no such thing raises a ValueError or KeyError."""
+        with np.load(file, allow_pickle=False) as arrays:
+            return cls._restore(arrays, spec)
+
+    @classmethod
+    def _restore(cls, arrays: Any, spec: TensorSpec | None) -> tuple[Self, After]:
         plain = json.loads(arrays["plain"].tobytes())
         if plain["version"] != STATE_VERSION or arrays["live"].dtype != STEP:
             raise ValueError("written by another version")
@@ -578,6 +599,7 @@ class EpisodeStream:
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
         stream.live, stream.recent = arrays["live"], arrays["recent"]
+        stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():
             keys, level.next_key = plain["levels"][name]
             level.keys = dict(keys)
@@ -589,7 +611,7 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _TABLE_COLUMNS = ("key", "sequence", "second", "count", "last", "last_sequence")
 
 
@@ -601,6 +623,37 @@ def _spec_values(spec: TensorSpec) -> dict[str, int]:
         "frame_seconds": spec.frame_seconds,
         "seed": spec.seed,
     }
+
+
+def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
+    """Find the jobs that now succeeded, and the most memory that each had reported."""
+    ends = np.flatnonzero(new & (rows["kind"] == Kind.JOB_TERMINATED) & (rows["exit"] == 0))
+    begin = first[ends]
+    ends, begin = ends[ends > begin], begin[ends > begin]
+    edges = np.stack((begin, ends), axis=1).ravel()
+    used = np.fmax(rows["memory"], rows["peak"])
+    memory = np.fmax.reduceat(used, edges)[::2] if len(ends) else np.empty(0, np.float32)
+    job = rows["job"][ends]
+    batch = np.minimum.reduceat(rows["batch"], edges)[::2] if len(ends) else job
+    known = ~np.isnan(memory)
+    # A cluster of one job has no kin; leaving out the first proc of the others costs little.
+    several = known & (proc_of(job) > 0)
+    named = known & (batch < 0)
+    over = np.flatnonzero(
+        (rows["kind"] == Kind.JOB_HELD) & (rows["family"] == FAMILY_INDEX["memory"])
+    )
+    overrun = []
+    for start, end, most in zip(begin.tolist(), ends.tolist(), memory.tolist(), strict=True):
+        held = over[(over > start) & (over < end)] if len(over) else over
+        if len(held):
+            before = float(np.fmax.reduce(used[start : held[-1]]))
+            if before > 0 and most > 0:
+                overrun.append(most / before)
+    return Finished(
+        np.concatenate((cluster_of(job[several]), batch[named])),
+        np.concatenate((memory[several], memory[named])),
+        np.array(overrun, np.float32),
+    )
 
 
 def _firsts(groups: Ints) -> Ints:

@@ -147,12 +147,28 @@ class Timeline:
 
 
 def store_timeline(
-    store: Store, after: dict[str, tuple[int, int]] | None = None, names: Names | None = None
+    store: Store,
+    after: dict[str, tuple[int, int]] | None = None,
+    names: Names | None = None,
+    clocks: dict[str, LogClock] | None = None,
 ) -> Timeline:
-    """Return the timeline of a store's logs, from where `after` says each log was read to."""
+    """Return the timeline of a store's logs, from where `after` says each log was read to.
+
+    `clocks` are the logs' clocks as they were there; both go on with the timeline.
+    """
+    clocks = {} if clocks is None else clocks
     cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
     return Timeline(
-        [Source(c.log, c.access_point, _store_blocks(store, c.log, after)) for c in cursors], names
+        [
+            Source(
+                c.log,
+                c.access_point,
+                _store_blocks(store, c.log, after),
+                clocks.setdefault(c.log, LogClock()),
+            )
+            for c in cursors
+        ],
+        names,
     )
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +21,10 @@ from condor_advice.gather.store import Store, default_store_path
 
 # Below this a progress bar would only flicker.
 LONG_READ_BYTES = 20 << 20
+# While logs are followed, hold episodes are kept up to date this often, and at most in this
+# share of the time.
+KEEP_SECONDS = 2.0
+KEEP_SHARE = 0.05
 
 _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 
@@ -86,6 +91,7 @@ def gather(
             rotations=not no_rotations,
             polling=poll,
             notice=_warn,
+            settle=_Keeper(store).settle,
         )
         with _ending_on_signals(collector.stop) as received, _progress(collector) as progress:
             if follow:
@@ -103,6 +109,30 @@ def gather(
         raise SystemExit(128 + received[0])
     if any(one.error for one in found):
         raise SystemExit(1)
+
+
+class _Keeper:
+    """Keeps hold episodes ready as events come, in a small share of the time."""
+
+    def __init__(self, store: Store) -> None:
+        from condor_advice.preprocess.kept import KeptEpisodes
+
+        self._kept = KeptEpisodes(store)
+        self._events = -1
+        self._store = store
+        self._next = 0.0
+
+    def settle(self, final: bool) -> float | None:
+        """Take up what is new, unless that was done a moment ago."""
+        began = time.monotonic()
+        events = sum(self._store.counts_by_type().values())
+        if not final and (events == self._events or began < self._next):
+            return None if events == self._events else self._next - began
+        self._kept.take_up(final=final)
+        self._events = events
+        ended = time.monotonic()
+        self._next = ended + max(KEEP_SECONDS, (ended - began) / KEEP_SHARE)
+        return None
 
 
 def _without_rotations(logs: Sequence[str]) -> tuple[str, ...]:
