@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,13 @@ HOLD_ATTRIBUTES = (
     "ActivationTeardownDuration", "MachineAttrMachine0", "MachineAttrName0",
 )  # fmt: skip
 
+# How a job ended.
+END_ATTRIBUTES = (
+    "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "ExitCode",
+    "ExitBySignal", "ExitSignal", "ReleaseReason", "RemoveReason", "HoldReason",
+    "HoldReasonCode", "NumHolds", "RemoteWallClockTime", "CompletionDate",
+)  # fmt: skip
+
 # What one run of a job left behind.
 EPOCH_ATTRIBUTES = (
     "ClusterId", "ProcId", "RunInstanceId", "EpochWriteDate", "NumShadowStarts",
@@ -64,6 +71,27 @@ class LiveJob:
 
     job: JobId
     ad: Mapping[str, Any]  # ClassAd spelling kept; expressions evaluated where they can be
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSince:
+    """A job and the hold it was seen in: what is done about it concerns that hold alone."""
+
+    cluster: int
+    proc: int
+    entered: int  # EnteredCurrentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the schedd says it did."""
+
+    done: int
+    denied: int
+
+
+class Refused(AdviceError):
+    """HTCondor does not let the caller do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +145,32 @@ class AccessPoint:
             wanted.append(f"({_checked(constraint)})")
         return self._query(" && ".join(wanted), mine)
 
-    def jobs(self, jobs: Iterable[tuple[int, int | None]]) -> list[LiveJob]:
+    def jobs(
+        self,
+        jobs: Iterable[tuple[int, int | None]],
+        attributes: Sequence[str] = HOLD_ATTRIBUTES,
+    ) -> list[LiveJob]:
         """Return the named jobs, held or not, so that "no such job" can be told apart."""
         named = _any_of(jobs)
-        return self._query(named, mine=False) if named else []
+        return self._query(named, mine=False, attributes=attributes) if named else []
+
+    def finished_jobs(self, jobs: Iterable[tuple[int, int | None]], since: float) -> list[LiveJob]:
+        """Return named jobs that left the queue after a time, as they left it.
+
+        The schedd reads its history backwards and stops at that time, so asking about the
+        last hours is cheap however long the history is.
+        """
+        htcondor2 = _htcondor2()
+        named = _any_of(jobs)
+        if not named:
+            return []
+        # Jobs leave in the order in which they ended, give or take a little.
+        stop = f"EnteredCurrentStatus < {since - 600:.0f}"
+        try:
+            ads = self._schedd.history(named, list(END_ATTRIBUTES), since=stop)
+            return self._live(ads)
+        except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
+            raise _unreachable(error, self.name, None) from error
 
     def epochs(self, cluster: int, proc: int, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Return what earlier runs of a job left, oldest first.
@@ -138,13 +188,56 @@ class AccessPoint:
             raise _unreachable(error, self.name, None) from error
         return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
 
-    def _query(self, constraint: str, mine: bool) -> list[LiveJob]:
+    # Changing something. HTCondor decides whether the caller may.
+
+    def release(self, jobs: Sequence[HeldSince], reason: str) -> Counts:
+        """Release jobs that are still in the hold they were seen in."""
+        return self._act("Release", jobs, reason)
+
+    def remove(self, jobs: Sequence[HeldSince], reason: str) -> Counts:
+        """Remove jobs that are still in the hold they were seen in."""
+        return self._act("Remove", jobs, reason)
+
+    def edit(self, jobs: Sequence[HeldSince], attribute: str, expression: str) -> int:
+        """Set an attribute of jobs that are still in the hold they were seen in.
+
+        Returns how many were changed; none when no such job is left. Either all of them are
+        changed or, as when one of them may not be, none.
+        """
+        htcondor2 = _htcondor2()
+        try:
+            return int(self._schedd.edit(_still_held(jobs), attribute, expression))
+        except htcondor2.HTCondorException as error:
+            # What the schedd says when the constraint matches no job.
+            if "matching constraint" in str(error) and not self._query(_still_held(jobs), False):
+                return 0
+            raise Refused(f"{attribute}: {error}") from error
+        except (RuntimeError, OSError) as error:
+            raise _unreachable(error, self.name, None) from error
+
+    def _act(self, action: str, jobs: Sequence[HeldSince], reason: str) -> Counts:
+        htcondor2 = _htcondor2()
+        try:
+            # A plain string would be dropped on the way; HTCondor wants a code with it.
+            done = self._schedd.act(
+                getattr(htcondor2.JobAction, action), _still_held(jobs), (reason, 0)
+            )
+        except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
+            raise _unreachable(error, self.name, None) from error
+        return Counts(int(done["TotalSuccess"]), int(done["TotalPermissionDenied"]))
+
+    def _query(
+        self, constraint: str, mine: bool, attributes: Sequence[str] = HOLD_ATTRIBUTES
+    ) -> list[LiveJob]:
         htcondor2 = _htcondor2()
         options = htcondor2.QueryOpts.DefaultMyJobsOnly if mine else htcondor2.QueryOpts.Default
         try:
-            ads = self._schedd.query(constraint, list(HOLD_ATTRIBUTES), opts=options)
+            ads = self._schedd.query(constraint, list(attributes), opts=options)
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
             raise _unreachable(error, self.name, None) from error
+        return self._live(ads)
+
+    def _live(self, ads: Iterable[Any]) -> list[LiveJob]:
         found = []
         for ad in map(plain, ads):
             job = JobId(self.name, int(ad["ClusterId"]), int(ad["ProcId"]))
@@ -262,6 +355,16 @@ def _any_of(jobs: Iterable[tuple[int, int | None]]) -> str:
             listed = ",".join(str(proc) for proc in sorted(procs))
             terms.append(f"(ClusterId == {cluster} && member(ProcId, {{{listed}}}))")
     return f"({' || '.join(terms)})" if terms else ""
+
+
+def _still_held(jobs: Sequence[HeldSince]) -> str:
+    """Write a constraint that a job no longer meets once anybody has done anything to it."""
+    named = " || ".join(
+        f"(ClusterId == {job.cluster} && ProcId == {job.proc}"
+        f" && EnteredCurrentStatus == {job.entered})"
+        for job in jobs
+    )
+    return f"JobStatus == {HELD} && ({named})"
 
 
 def _unreachable(error: Exception, name: str | None, pool: str | None) -> Unreachable:
