@@ -27,6 +27,7 @@ from pathlib import Path
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.fields import read_fields
+from condor_advice.gather.memory import keep_freed_memory
 from condor_advice.gather.reader import ReaderState, read_block
 from condor_advice.gather.store import Store
 
@@ -208,7 +209,8 @@ def memory(path: Path, copies: int) -> None:
     """Print the peak memory of gathering a log, and of one many times as long."""
     program = (
         "import resource, sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
-        "from reader import into_store\ninto_store(Path(sys.argv[1]))\n"
+        "from reader import into_store, keep_freed_memory\nkeep_freed_memory()\n"
+        "into_store(Path(sys.argv[1]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
     )
     peaks = {}
@@ -241,6 +243,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--memory", type=int, default=85, metavar="COPIES")  # 2 GB; 0: none
     options = parser.parse_args()
+    keep_freed_memory()  # as `gather` does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as directory:

@@ -20,10 +20,15 @@ from condor_advice.gather.words import (
     Int64s,
     Words,
     blanks,
+    byte_of,
     digits,
+    eight_digits,
+    eights,
     pair,
+    records_of,
     right_aligned,
     word,
+    word_in,
     words_of,
 )
 
@@ -106,6 +111,13 @@ _SIZES = {
 _PROPERTIES = {name: b"\t" + name.encode() + b" =" for name in ("Cpus", "Disk", "GPUs", "Memory")}
 
 
+_DAYS_MASK = word(b"\xff\xff\xff\xff\xff\xff\xf0\xff")
+_USER_DAYS, _SYSTEM_DAYS = word(b"\t\tUsr 0 "), word(b", Sys 0 ")
+_CELL_MASK, _CELL_SHAPE = word(b"\0\xff\xff"), word(b"\0: ")
+_GAP_MASK, _GAP_SHAPE = word(b"\0\0\0\0\xff\xff"), word(b"\0\0\0\0  ")
+_BLANKS = word(b" " * 8)
+
+
 def _kinds(*kinds: int) -> Bools:
     """Return a table that tells for every event number whether it is one of these."""
     table = np.zeros(1000, np.bool_)
@@ -133,7 +145,9 @@ class _FieldReader:
         padded = columns.padded()
         self.bytes = np.frombuffer(padded, np.uint8)
         self.words = words_of(padded)
+        self.records = records_of(padded)
         self.fields = Fields(len(columns))
+        self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
         self.head = columns.head
         self.starts, self.opening, closing = columns.frame()
         text = columns.form == TEXT
@@ -142,23 +156,22 @@ class _FieldReader:
         self.counts = np.where(text, closing - self.opening - 1, 0)
         self.before = np.cumsum(self.counts) - self.counts
         self.row = np.repeat(np.arange(len(columns)), self.counts)
-        first = np.repeat(self.opening + 1 - self.before, self.counts)
-        self.line = np.arange(len(self.row)) + first
+        self.line = np.repeat(self.opening + 1 - self.before, self.counts)
+        self.line += np.arange(len(self.row))
         self.start = self.starts[self.line]
         self.load = self.words[self.start]
-        self.line_kind = self.kind[self.row]
-        self.has_cr = b"\r" in columns.data
+        self.line_kind = np.repeat(self.kind, self.counts)
 
     def _ends(self, lines: Int64s) -> Int64s:
         """Return where lines of the block end, without what ends them."""
         ends: Int64s = self.starts[lines + 1] - 1
-        return ends - (self.bytes[ends - 1] == 13) if self.has_cr else ends
+        return ends - (self.bytes[ends - 1] == 13)
 
     def read(self) -> Fields:
         """Read all families of fields, each from the lines that look like it."""
         self._headers()
         tabbed = np.flatnonzero((self.load & np.uint64(255)) == _TAB)
-        second = (self.load[tabbed] >> np.uint64(8)) & np.uint64(255)
+        second = byte_of(self.load[tabbed], 1)
         self._numbers(tabbed[(second >= 48) & (second <= 57)])
         self._cpu_times(tabbed[(second == 9) | (second == 85)])
         self._resources(tabbed[second == _BLANK])
@@ -169,6 +182,7 @@ class _FieldReader:
         attributes = np.flatnonzero(self.line_kind == 28)
         if len(attributes):
             self._attributes(attributes)
+        self._answer()
         return self.fields
 
     # Header lines.
@@ -204,14 +218,15 @@ class _FieldReader:
         self._text("ExecuteHost", found, self.head[found] + 22, end)
 
     def _transfers(self, found: Int64s) -> None:
-        head = self.words[self.head[found]]
+        """Read `Started transferring input files` and its like."""
+        head = eights(self.records[self.head[found]])
         kinds = np.zeros(len(found))
         for base, text, at in ((1, b"Entered ", 26), (2, b"Started ", 21), (3, b"Finished", 22)):
-            these = _begins(head, text)
-            direction = self.bytes[self.head[found] + at]
-            kinds = np.where(these & (direction == 105), base, kinds)  # i for input
-            kinds = np.where(these & (direction == 111), base + 3, kinds)  # o for output
-        known = kinds > 0
+            these = np.flatnonzero(head[:, 0] == word(text))
+            direction = byte_of(head[these, at // 8], at % 8)
+            # i for input, o for output.
+            kinds[these] = (direction == 105) * base + (direction == 111) * (base + 3)
+        known = np.flatnonzero(kinds)
         self._add("Type", found[known], kinds[known])
 
     # Body lines.
@@ -219,42 +234,56 @@ class _FieldReader:
     def _numbers(self, lines: Int64s) -> None:
         """Read `\\t123  -  Run Bytes Sent By Job` and its like."""
         at = self.start[lines] + 1
-        value, count = digits(self.words, at)
+        value, count = eight_digits(self.load[lines] >> np.uint64(8))
+        long = np.flatnonzero(count == 7)  # or more: the line's first word ends here
+        if len(long):
+            value[long], count[long] = digits(self.words, at[long])
         at += count
-        dashed = _begins(self.words[at], b"  -  ")
-        lines, at, value = lines[dashed], at[dashed] + 5, value[dashed]
-        label, row = self.words[at], self.row[lines]
+        behind = eights(self.records[at])
+        dashed = _begins(behind[:, 0], b"  -  ")
+        if not dashed.all():
+            lines, value, behind = lines[dashed], value[dashed], behind[dashed]
+        label, row = word_in(behind, 5), self.row[lines]
         for name, text in _SIZES.items():
-            these = label == word(text)
-            self._add(name, row[these], value[these])
-        for prefix, text, skip in (("", b"Run Byte", 10), ("Total", b"Total By", 12)):
             these = np.flatnonzero(label == word(text))
-            direction = self.bytes[at[these] + skip]
+            self._add(name, row[these], value[these])
+        for prefix, text, skip in (("", b"Run Byte", 15), ("Total", b"Total By", 17)):
+            these = np.flatnonzero(label == word(text))
+            direction = byte_of(behind[these, skip // 8], skip % 8)
             for letter, name in ((_SENT, "SentBytes"), (_RECEIVED, "ReceivedBytes")):
                 chosen = these[direction == letter]
                 self._add(prefix + name, row[chosen], value[chosen])
 
     def _cpu_times(self, lines: Int64s) -> None:
         """Read `Usr 0 00:01:02, Sys 0 00:00:03  -  Run Remote Usage`."""
-        skip = 1 + (self.bytes[self.start[lines] + 1] == 9)
-        at = self.start[lines] + skip
-        these = _begins(self.words[at], b"Usr ")
-        lines, at = lines[these], at[these] + 4
-        user, at = self._clock(at)
-        system, at = self._clock(at + 6)  # past ", Sys "
-        label, row = self.words[at + 5], self.row[lines]
+        found = eights(self.records[self.start[lines]])
+        days, more = found[:, 0], found[:, 2]
+        # Nearly always two tabs and less than ten days.
+        usual = ((days & _DAYS_MASK) == _USER_DAYS) & ((more & _DAYS_MASK) == _SYSTEM_DAYS)
+        user, system = _seconds(found[:, 1], days), _seconds(found[:, 3], more)
+        label, row = word_in(found, 37), self.row[lines]
+        odd = np.flatnonzero(~usual)
+        if len(odd):
+            label[odd], user[odd], system[odd] = self._odd_cpu_times(lines[odd])
         for name, text in _USAGES.items():
-            these = label == word(text)
+            these = np.flatnonzero(label == word(text))
             self._add(name + "Usr", row[these], user[these])
             self._add(name + "Sys", row[these], system[these])
+
+    def _odd_cpu_times(self, lines: Int64s) -> tuple[Words, Int64s, Int64s]:
+        """Read such lines with one tab or many days: label, user and system time."""
+        at = self.start[lines] + 1
+        at += self.bytes[at] == 9
+        fits = _begins(self.words[at], b"Usr ")
+        user, at = self._clock(at + 4)
+        system, at = self._clock(at + 6)  # past ", Sys "
+        return np.where(fits, self.words[at + 5], 0), user, system
 
     def _clock(self, at: Int64s) -> tuple[Int64s, Int64s]:
         """Read `days HH:MM:SS` into seconds."""
         days, count = digits(self.words, at)
         at = at + count + 1
-        loaded = self.words[at]
-        seconds = days * 86400 + pair(loaded, 0) * 3600 + pair(loaded, 3) * 60 + pair(loaded, 6)
-        return seconds, at + 8
+        return _seconds(self.words[at]) + days * 86400, at + 8
 
     def _resources(self, lines: Int64s) -> None:
         """Read the rows of the table of partitionable resources.
@@ -262,31 +291,41 @@ class _FieldReader:
         `\\t   Memory (MB)          :       66       64        64 `: the colon and the right
         ends of the cells stand at fixed places unless a number is too wide for its cell.
         """
+        kind = self.line_kind[lines]
+        lines = lines[(kind == 4) | (kind == 5)]
         at = self.start[lines]
-        letters = self.bytes[at + 4] >= 65
-        table = (self.line_kind[lines] == 4) | (self.line_kind[lines] == 5)
-        lines = lines[letters & table]
-        at, width = self.start[lines], self._ends(self.line[lines]) - self.start[lines]
-        byte = self.bytes
-        usual = (byte[at + 25] == _COLON) & (width >= 44) & (byte[at + 26] == _BLANK)
-        usual &= (byte[at + 35] == _BLANK) & (byte[at + 44] == _BLANK) & (byte[at + 45] == _BLANK)
-        usual &= (width <= 54) | (byte[np.minimum(at + 54, at + width)] <= 32)
-        name, row = self.words[at + 4], self.row[lines]
+        found = eights(self.records[at])
+        letters = byte_of(found[:, 0], 4) >= 65
+        if not letters.all():  # the table's own headline
+            lines, at, found = lines[letters], at[letters], found[letters]
+        width = self._ends(self.line[lines]) - at
+        usual = (found[:, 3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
+        usual &= byte_of(found[:, 4], 3) == _BLANK
+        usual &= (found[:, 5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
+        usual &= (width >= 44) & ((width <= 54) | (byte_of(found[:, 6], 6) <= _BLANK))
+        name, row = word_in(found, 4), self.row[lines]
         # Usage, request and allocation of every row at once; NaN where the cell is blank.
-        allocated = right_aligned(self.words[np.where(width >= 54, at + 46, at + 26)])
-        allocated[width < 54] = np.nan
-        values = (self._cells(at + 27), right_aligned(self.words[at + 36]), allocated)
+        cells = np.stack((word_in(found, 27), word_in(found, 36), word_in(found, 46)))
+        values = right_aligned(cells)
+        values[2, width < 54] = np.nan
+        fraction = np.flatnonzero(np.isnan(values[0]) & (cells[0] != _BLANKS))
+        values[0, fraction] = self._cells(at[fraction] + 27)
         known = np.zeros(len(lines), np.bool_)
         for resource, text in (*_RESOURCES.items(), *_TIMES.items()):
-            these = name == word(text)
-            known |= these
+            these = np.flatnonzero((name == word(text)) & usual)
+            known[these] = True
             titles = (resource + "Usage", "Request" + resource, resource)
             for title, column in zip(titles, values, strict=True):
-                filled = these & usual & ~np.isnan(column)
-                self._add(title, row[filled], column[filled])
-        odd = ~(usual & known)
-        if odd.any():
-            self._by_reference(np.unique(row[odd]).tolist())
+                self._add_filled(title, row[these], column[these])
+        if not known.all():
+            self._by_reference(np.unique(row[~known]).tolist())
+
+    def _add_filled(self, name: str, row: Int64s, values: Floats) -> None:
+        filled = ~np.isnan(values)
+        if filled.all():
+            self._add(name, row, values)
+        else:
+            self._add(name, row[filled], values[filled])
 
     def _cells(self, at: Int64s) -> Floats:
         """Read the number in each eight bytes of a table; NaN where there is none."""
@@ -345,10 +384,11 @@ class _FieldReader:
         self._code_pair("HoldReason", row, at)
 
     def _code_pair(self, name: str, row: Int64s, at: Int64s) -> None:
-        code, at = self._signed(at)
-        subcode, _ = self._signed(at + 9)  # past " Subcode "
+        if not len(row):
+            return
+        code, after = self._signed(at)
         self._add(name + "Code", row, code)
-        self._add(name + "SubCode", row, subcode)
+        self._number(name + "SubCode", row, after + 9)  # past " Subcode "
 
     def _named(self, lines: Int64s) -> None:
         """Read the lines that say what they are."""
@@ -368,14 +408,9 @@ class _FieldReader:
         self._number("NumberOfPIDs", self.row[suspended], self.start[suspended] + 42)
         running = np.flatnonzero(kind == 1)
         load, lines = load[running], lines[running]
-        found = [lines[_begins(load, text[:8])] for text in _PROPERTIES.values()]
-        skips = [len(text) + 1 for text in _PROPERTIES.values()]
-        counts = [len(these) for these in found]
-        values, _ = self._signed(self.start[np.concatenate(found)] + np.repeat(skips, counts))
-        for name, these, part in zip(
-            _PROPERTIES, found, np.split(values, np.cumsum(counts)[:-1]), strict=True
-        ):
-            self._add(name, self.row[these], part)
+        for name, text in _PROPERTIES.items():
+            these = lines[_begins(load, text[:8])]
+            self._number(name, self.row[these], self.start[these] + len(text) + 1)
 
     def _reasons(self) -> None:
         """Read reasons: the first line of a body, and what follows up to its codes."""
@@ -439,9 +474,23 @@ class _FieldReader:
         return np.where(minus, -value, value), at + minus + count
 
     def _number(self, name: str, row: Int64s, at: Int64s) -> None:
+        """Ask for the number at each place; all of a block are read together."""
+        if len(row):
+            self.asked.append((name, row, at))
+
+    def _answer(self) -> None:
+        if not self.asked:
+            return
+        at = np.concatenate([places for _, _, places in self.asked])
         value, after = self._signed(at)
-        some = after > at
-        self._add(name, row[some], value[some])
+        some, first = after > at, 0
+        for name, row, places in self.asked:
+            these = slice(first, first + len(places))
+            first = these.stop
+            if some[these].all():
+                self._add(name, row, value[these])
+            else:
+                self._add(name, row[some[these]], value[these][some[these]])
 
     def _add(self, name: str, row: Int64s, values: npt.NDArray[Any]) -> None:
         if not len(row):
@@ -461,6 +510,18 @@ class _FieldReader:
                 np.append(a, b) for a, b in ((old.rows, row), (old.start, start), (old.end, end))
             )
         self.fields.texts[name] = Texts(row, start, end, self.columns.data)
+
+
+def _seconds(clock: Words, days: Words | None = None) -> Int64s:
+    """Read `HH:MM:SS`, and one digit of days in the seventh byte of another word."""
+    seconds = pair(clock, 0)
+    if days is not None:
+        seconds += (byte_of(days, 6) & np.uint64(15)).view(np.int64) * 24
+    seconds *= 60
+    seconds += pair(clock, 3)
+    seconds *= 60
+    seconds += pair(clock, 6)
+    return seconds
 
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)

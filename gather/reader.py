@@ -23,7 +23,20 @@ import numpy.typing as npt
 from condor_advice.gather.bodies import parse_body, parse_json, parse_xml
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
-from condor_advice.gather.words import Int64s, Words, digits, pad, pair, word, words_of
+from condor_advice.gather.words import (
+    Int64s,
+    Words,
+    byte_of,
+    digits,
+    digits_in,
+    eights,
+    pad,
+    pair,
+    records_of,
+    word,
+    word_in,
+    words_of,
+)
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -44,7 +57,8 @@ _YEARLESS_HEADER = re.compile(rb"^\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ",
 _ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
 _LOW_DIGIT = np.uint64(15)
 # `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
-_DATE_MASK, _DATE_SHAPE = word(b"\xf0\xf0\0\xf0\xf0\0\xf0\xf0"), word(b"00\x0000\x0000")
+_DATE_MASK = word(b"\xf0\xf0\xff\xf0\xf0\0\xf0\xf0")
+_ISO_SHAPE, _YEARLESS_SHAPE = word(b"00-00\x0000"), word(b"00/00\x0000")
 _TIME_MASK, _TIME_SHAPE = word(b"\xff\xf0\xf0\xff\xf0\xf0"), word(b":00:00")
 _OPENING_MASK, _OPENING_SHAPE = word(b"\xf0\xf0\xf0\xff\xff"), word(b"000 (")
 _PROC_MASK, _PROC_SHAPE = word(b"\xf0\xf0\xf0\xff\xf0\xf0\xf0\xff"), word(b"000.000)")
@@ -216,6 +230,7 @@ class _Block:
         self.padded = pad(data)
         self.bytes = np.frombuffer(self.padded, np.uint8)
         self.words = words_of(self.padded)
+        self.records = records_of(self.padded)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
@@ -251,78 +266,96 @@ class _Block:
 
     def _text_headers(self, lines: Int64s) -> _Headers:
         """Decode `NNN (cluster.proc.subproc) date time words`; other lines drop out."""
-        byte, words = self.bytes, self.words
         at = self.starts[lines]
-        opening = words[at]
-        shaped = (opening & _OPENING_MASK) == _OPENING_SHAPE
+        front = eights(self.records[at])
+        shaped = (front[:, 0] & _OPENING_MASK) == _OPENING_SHAPE
         if not shaped.all():
-            lines, at, opening = lines[shaped], at[shaped], opening[shaped]
+            lines, at, front = lines[shaped], at[shaped], front[shaped]
+        opening, number = front[:, 0], word_in(front, 5)
         kind = (opening & _LOW_DIGIT).view(np.int64) * 100 + pair(opening, 1)
         at = at + 5
-        minus = byte[at] == 45  # HTCondor writes -01 where there is no job
-        at += minus
-        cluster, count = digits(words, at)
-        at += count
-        good = (count > 0) & (byte[at] == 46)
-        proc, at, fits = self._procs(at + 1)
-        time_us, at = self._times(at + 1, good & fits)
-        good = time_us != _NO_TIME
-        at += byte[at] == 32  # a header may also end right behind its time
+        minus = np.flatnonzero(byte_of(number, 0) == 45)  # -01 where there is no job
+        if len(minus):
+            at[minus] += 1
+            number[minus] = self.words[at[minus]]
+        cluster, count = digits_in(number, self.words, at)
         cluster[minus] *= -1
-        headers = _Headers(lines, kind, cluster, proc, time_us, at, np.zeros_like(lines))
+        at += count
+        good = (count > 0) & (self.bytes[at] == 46)
+        at += 1
+        proc, rest, fits = self._procs(at)
+        time_us, head = self._times(rest, at + 9, good & fits)
+        good = time_us != _NO_TIME
+        headers = _Headers(lines, kind, cluster, proc, time_us, head, np.zeros_like(lines))
         return headers if good.all() else _Headers(*(column[good] for column in headers))
 
-    def _procs(self, at: Int64s) -> tuple[Int64s, Int64s, Bools]:
-        """Read `proc.subproc)`: the proc, where the blank behind it is, and whether it fits."""
-        loaded = self.words[at]
-        # Nearly always three digits each, which make just one word.
-        fits = (loaded & _PROC_MASK) == _PROC_SHAPE
-        proc = (loaded & _LOW_DIGIT).view(np.int64) * 100 + pair(loaded, 1)
-        at = at + 8
-        for row in np.flatnonzero(~fits):
-            match = _PROC_SUBPROC.match(self.padded, int(at[row]) - 8)
-            if match:
-                fits[row], proc[row], at[row] = True, int(match[1]), match.end()
-        return proc, at, fits & (self.bytes[at] == 32)
+    def _procs(self, at: Int64s) -> tuple[Int64s, Words, Bools]:
+        """Read `proc.subproc) `: the proc, the records it is in, and whether it fits.
 
-    def _times(self, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
-        """Read the time stamps: UTC microseconds (or _NO_TIME), and where each one ends.
+        Where the numbers are not of three digits each, `at` is moved and its record taken
+        anew, so that the date behind them is at the same place in every record.
+        """
+        found = eights(self.records[at])
+        fits = (found[:, 0] & _PROC_MASK) == _PROC_SHAPE
+        proc = (found[:, 0] & _LOW_DIGIT).view(np.int64) * 100 + pair(found[:, 0], 1)
+        for row in np.flatnonzero(~fits).tolist():
+            match = _PROC_SUBPROC.match(self.padded, int(at[row]))
+            if match:
+                fits[row], proc[row], at[row] = True, int(match[1]), match.end() - 8
+                found[row] = eights(self.records[at[row : row + 1]])[0]
+        return proc, found, fits & (byte_of(found[:, 1], 0) == 32)
+
+    def _times(self, found: Words, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
+        """Read the time stamps: UTC microseconds (or _NO_TIME), and where the words begin.
 
         `2026-11-16 02:01:34`, or `11/16 02:01:34` without a year; either may go on with a
-        fraction of a second, and then with `Z` for UTC.
+        fraction of a second, and then with `Z` for UTC. They are at byte 9 of each record.
         """
-        byte, words = self.bytes, self.words
-        iso = byte[at + 4] == 45
-        rest = at + iso * np.int64(5)  # from the month on, both forms are alike
-        date, time = words[rest], words[rest + 8]
-        good = good & ((date & _DATE_MASK) == _DATE_SHAPE) & ((time & _TIME_MASK) == _TIME_SHAPE)
-        good &= byte[rest + 2] == np.where(iso, 45, 47)
-        blank = byte[rest + 5]
+        front = word_in(found, 9)
+        iso = byte_of(front, 4) == 45
+        date, time = word_in(found, 14), word_in(found, 22)  # from the month on, both are alike
+        end = at + 19
+        if not iso.all():
+            date, time = np.where(iso, date, front), np.where(iso, time, word_in(found, 17))
+            end -= np.where(iso, 0, 5)
+        shape = np.where(iso, _ISO_SHAPE, _YEARLESS_SHAPE)
+        blank = byte_of(date, 5)
+        good = good & ((date & _DATE_MASK) == shape) & ((time & _TIME_MASK) == _TIME_SHAPE)
         good &= (blank == 32) | (blank == 84)
-        front = words[at]
         # Within an hour all dates are alike: decode one of each run, and spread it.
         fresh = np.flatnonzero((date[1:] != date[:-1]) | (front[1:] != front[:-1])) + 1
         runs = np.concatenate(([0], fresh))[: len(at)]
         lengths = np.diff(runs, append=len(at))
-        good, hours = self._hours(date[runs], front[runs], iso[runs], good, lengths)
+        good, seconds = self._hours(date[runs], front[runs], iso[runs], good, lengths)
         minute, second = pair(time, 1), pair(time, 4)
         good &= (minute <= 59) & (second <= 60)
-        seconds = hours + minute * 60 + second
-        end = rest + 14
-        micros, utc = np.zeros_like(at), byte[end] == 90
-        fraction = np.flatnonzero(byte[end] == 46)
+        minute *= 60
+        seconds += minute
+        seconds += second
+        micros, behind = None, byte_of(time, 6)
+        fraction = np.flatnonzero(behind == 46)
         if len(fraction):
-            value, count = digits(words, end[fraction] + 1)
+            value, count = digits(self.words, end[fraction] + 1)
+            micros = np.zeros_like(at)
             micros[fraction] = value * 1_000_000 // 10**count
             end[fraction] += 1 + count
-            utc = byte[end] == 90
-        end += utc
-        behind = byte[end]
+            behind = self.bytes[end].astype(np.uint64)
+        utc = behind == 90
+        if utc.any():
+            end += utc
+            behind = self.bytes[end].astype(np.uint64)
         good &= (behind == 32) | (behind == 10) | (behind == 13) | (behind == 0)
         local = good & ~utc
-        if local.any():
+        if local.all():
+            seconds = self.clock.to_utc(seconds, self.state.last_utc)
+        elif local.any():
             seconds[local] = self.clock.to_utc(seconds[local], self.state.last_utc)
-        return np.where(good, seconds * 1_000_000 + micros, _NO_TIME), end
+        time_us = seconds * 1_000_000
+        if micros is not None:
+            time_us += micros
+        time_us[~good] = _NO_TIME
+        end += behind == 32  # a header may also end right behind its time
+        return time_us, end
 
     def _hours(
         self, date: Words, front: Words, iso: Bools, good: Bools, lengths: Int64s
@@ -498,7 +531,7 @@ class _Block:
     def _note_bytes(self, consumed: int) -> None:
         if self.has_cr:
             self.notes.append((self.data.find(b"\r"), "crlf"))
-        if not self.data.isascii():
+        if self.bytes.max() > 127:
             try:
                 self.data[:consumed].decode("utf-8")
             except UnicodeDecodeError as error:

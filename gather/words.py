@@ -13,7 +13,7 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
-PADDING = 64
+PADDING = 256
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CARRY = np.uint64(0x7676767676767676)
@@ -32,6 +32,34 @@ def words_of(padded: bytes) -> Words:
     return np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
 
 
+def records_of(padded: bytes) -> npt.NDArray[np.void]:
+    """Return a view whose element i is the 64 bytes at i.
+
+    Fetching 64 bytes costs no more than fetching eight: the time goes into finding them.
+    """
+    return np.ndarray((len(padded) - 63,), dtype="V64", buffer=padded, strides=(1,))
+
+
+def eights(records: npt.NDArray[np.void]) -> Words:
+    """Return records as words; axes: (record, word of eight bytes)."""
+    return records.view("<u8").reshape(len(records), 8)
+
+
+def word_in(words: Words, byte: int) -> Words:
+    """Return the eight bytes that begin at one byte of each record."""
+    place, shift = divmod(byte, 8)
+    if not shift:
+        return words[:, place]
+    low = words[:, place] >> np.uint64(8 * shift)
+    low |= words[:, place + 1] << np.uint64(64 - 8 * shift)
+    return low
+
+
+def byte_of(loaded: Words, byte: int) -> Words:
+    """Return one byte of each word."""
+    return (loaded >> np.uint64(8 * byte)) & np.uint64(255)
+
+
 def word(text: bytes) -> np.uint64:
     """Return up to eight bytes of text as a word to compare with."""
     return np.uint64(int.from_bytes(text, "little"))
@@ -42,16 +70,25 @@ def digits(words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
 
     Up to sixteen digits; where there is none, both are zero.
     """
-    value, count = _eight_digits(words[at])
+    return _go_on(words, at, *eight_digits(words[at]))
+
+
+def digits_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
+    """Read the number at each position, where its first eight bytes have been fetched."""
+    return _go_on(words, at, *eight_digits(loaded))
+
+
+def _go_on(words: Words, at: Int64s, value: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     long = np.flatnonzero(count == 8)
     if len(long):
-        more, further = _eight_digits(words[at[long] + 8])
+        more, further = eight_digits(words[at[long] + 8])
         value[long] = value[long] * 10**further + more
         count[long] += further
     return value, count
 
 
-def _eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
+def eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
+    """Read the number at the front of each word, of up to eight digits, and count them."""
     values = loaded ^ _ZEROS  # a digit becomes 0 to 9, anything else becomes more
     others = (((values & _LOW7) + _CARRY) | values) & _HIGH
     # The lowest set bit marks the first byte that is no digit; none set means eight digits.
@@ -92,6 +129,9 @@ def blanks(loaded: Words) -> Int64s:
 
 def pair(loaded: Words, byte: int) -> Int64s:
     """Return the two-digit number at one byte of each word."""
-    tens = (loaded >> np.uint64(8 * byte)) & np.uint64(15)
-    ones = (loaded >> np.uint64(8 * byte + 8)) & np.uint64(15)
-    return (tens * np.uint64(10) + ones).astype(np.int64)
+    both = (loaded >> np.uint64(8 * byte)) & np.uint64(0x0F0F)
+    # Ten times the low byte plus the high one, in the second byte of the product.
+    both *= np.uint64(0x0A01)
+    both >>= np.uint64(8)
+    both &= np.uint64(255)
+    return both.view(np.int64)
