@@ -165,7 +165,8 @@ class _FieldReader:
     def _ends(self, lines: Int64s) -> Int64s:
         """Return where lines of the block end, without what ends them."""
         ends: Int64s = self.starts[lines + 1] - 1
-        return ends - (self.bytes[ends - 1] == 13)
+        ends -= self.bytes[ends - 1] == 13
+        return ends
 
     def read(self) -> Fields:
         """Read all families of fields, each from the lines that look like it."""
