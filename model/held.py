@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import manifest as manifests
-from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.infer import LstmNetwork, TreeEnsemble, UnusableModel, sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES, FEATURES
 from condor_advice.preprocess.tensors import EpisodeTensor, TensorSpec
@@ -121,6 +121,7 @@ class HeldModel:
     abstention: Abstention
     trees: TreeEnsemble | None
     columns: Ints  # of the trees' features among FEATURE_NAMES
+    lstm: LstmNetwork | None = None
 
     @classmethod
     def load(cls, directory: Path) -> HeldModel:
@@ -148,6 +149,7 @@ class HeldModel:
                 abstention=Abstention(**settings["abstention"]),
                 trees=trees,
                 columns=manifest.columns(FEATURE_NAMES),
+                lstm=LstmNetwork.from_arrays(files.arrays(LSTM)) if "lstm" in weights else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnusableModel(
@@ -208,6 +210,8 @@ class HeldModel:
             found["rules"] = logit(rule_priors(features, FEATURE_NAMES))
         if self.trees is not None:
             found["trees"] = self.trees.predict_margin(features[:, self.columns])
+        if self.lstm is not None:
+            found["lstm"] = self.lstm.margins(steps, offsets)
         return found
 
     def explain(
@@ -236,6 +240,13 @@ class HeldModel:
                     found.append(
                         Attribution(name, feature_words(name, value), value, effect, "feature")
                     )
+        if self.lstm is not None:
+            shown = np.asarray(tensor, np.float32)[-self.lstm.max_steps :]
+            for place, effect in enumerate(self.lstm.occlusion(shown).tolist()):
+                name, words, seconds = event_words(shown[place], self.spec)
+                found.append(
+                    Attribution(name, words, seconds, self.weights["lstm"] * effect, "event")
+                )
         return sorted(found, key=lambda one: -abs(one.effect))
 
 
@@ -271,6 +282,28 @@ def feature_words(name: str, value: float) -> str:
     return f"{meaning}: {number}{shown}"
 
 
+def event_words(step: npt.NDArray[np.float32], spec: TensorSpec) -> tuple[str, str, float]:
+    """Return an event's name, what it was in words, and the seconds from it to the hold."""
+    kinds = [column for column in spec.columns if column.startswith("is_")]
+    found = [name for name in kinds if step[spec.column(name)] > 0]
+    name = found[0].removeprefix("is_") if found else "other"
+    seconds = float(np.expm1(step[spec.column("before_hold")]))
+    words = name.replace("_", " ")
+    if name == "held" and step[spec.column("code")] > 0:
+        words += f" (code {step[spec.column('code')]:.0f})"
+    if seconds < 0.5 and name == "held":
+        return name, f"{words}: this hold", seconds
+    return name, f"{words}, {duration(seconds)} before the hold", seconds
+
+
+def duration(seconds: float) -> str:
+    """Say a length of time in its largest fitting unit."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def settings_of(model: HeldModel) -> dict[str, Any]:
     """Return what `load` needs beside arrays: the manifest's entry `model`."""
     return {
@@ -296,6 +329,8 @@ def save(
     directory.mkdir(parents=True, exist_ok=True)
     if model.trees is not None:
         manifests.save_arrays(directory / TREES, model.trees.arrays())
+    if model.lstm is not None:
+        manifests.save_arrays(directory / LSTM, model.lstm.arrays())
     return manifests.write(
         directory,
         manifests.Manifest(

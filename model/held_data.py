@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.manifest import hash_arrays
+from condor_advice.model.manifest import hash_arrays, load_arrays, save_arrays
 from condor_advice.preprocess.dataset import Dataset
 from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.features import FEATURE_NAMES
@@ -87,6 +88,23 @@ class HeldData:
     def hash(self) -> str:
         """Return a hash over all that is learned from."""
         return hash_arrays((self.features, self.steps, self.offsets, self.label, self.time))
+
+    def save(self, path: Path) -> None:
+        """Write all episodes as one .npz file, such as a job can take along."""
+        arrays = {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
+        save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)})
+
+    @classmethod
+    def load(cls, path: Path) -> HeldData:
+        """Read what `save` wrote; refuses another version's features."""
+        arrays = load_arrays(path)
+        if tuple(arrays.pop("feature_names", np.array([])).tolist()) != FEATURE_NAMES:
+            raise CannotTrain(
+                f"{path}: its features are those of another version of condor-advice; write it "
+                "again with this one"
+            )
+        sources = tuple(map(str, arrays.pop("sources").tolist()))
+        return cls(sources=sources, **arrays)
 
     def moments(self) -> Moments:
         """Return what a split by time needs to know."""

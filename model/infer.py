@@ -1,4 +1,4 @@
-"""NumPy evaluation of exported trees: all that giving advice needs of a trained model.
+"""NumPy evaluation of exported trees and LSTMs: all that advice needs of a trained model.
 
 Training packages are not imported here. A model is plain arrays in an .npz file, read without
 pickle, so that loading a model cannot run code.
@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
+from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
+from condor_advice.preprocess.tensors import STEP_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -341,3 +343,192 @@ def _shapley_weights(hot: Floats, cold: Floats) -> Floats:
             coefficients = coefficients * cold[:, other, None] + shifted * hot[:, other, None]
         sums[:, slot] = coefficients @ sizes
     return sums
+
+
+# ---- LSTM ----------------------------------------------------------------------------------
+
+KINDS = tuple(index for index, column in enumerate(STEP_COLUMNS) if column.name.startswith("is_"))
+_INDEXED = ("code", "family", "template")  # columns that are numbers of things, not amounts
+CODES, FAMILY_PLACES = 64, 64  # places of their embeddings; what is above shares the last one
+NUMBERS = tuple(
+    index
+    for index, column in enumerate(STEP_COLUMNS)
+    if index not in KINDS and column.name not in _INDEXED
+)
+_CODE, _FAMILY, _TEMPLATE = (
+    next(index for index, column in enumerate(STEP_COLUMNS) if column.name == name)
+    for name in _INDEXED
+)
+
+
+def step_indices(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Return kind of event, code, family and template of each step, as places of embeddings."""
+    kinds = steps[:, KINDS]
+    kind = np.where(kinds.max(axis=1, initial=0.0) > 0, 1 + np.argmax(kinds, axis=1), 0)
+    return np.stack(
+        (
+            kind,
+            np.clip(steps[:, _CODE], 0, CODES - 1).astype(np.int64),
+            np.clip(steps[:, _FAMILY], 0, FAMILY_PLACES - 1).astype(np.int64),
+            np.clip(steps[:, _TEMPLATE], 0, TEMPLATE_BUCKETS - 1).astype(np.int64),
+        ),
+        axis=1,
+    )
+
+
+@dataclass(frozen=True)
+class LstmNetwork:
+    """A trained LSTM as plain arrays: embeddings and numbers, LSTM layers, pooling, head.
+
+    Arrays are float32, as in training. `embeddings` are tables by kind of event, code, family
+    and template; a table with no columns is one that the model does without.
+    """
+
+    embeddings: tuple[npt.NDArray[np.float32], ...]
+    mean: npt.NDArray[np.float32]  # of the numbers, over the training steps
+    scale: npt.NDArray[np.float32]
+    layers: tuple[tuple[npt.NDArray[np.float32], ...], ...]  # W_ih, W_hh, b of each
+    attention: tuple[npt.NDArray[np.float32], ...]  # W, b, v; none: the last state alone
+    head: tuple[npt.NDArray[np.float32], ...]  # W, b; output 0 is success
+    max_steps: int
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays by name."""
+        found: dict[str, npt.NDArray[Any]] = {
+            f"embedding_{index}": table for index, table in enumerate(self.embeddings)
+        }
+        found |= {"mean": self.mean, "scale": self.scale}
+        for index, layer in enumerate(self.layers):
+            found |= {f"layer_{index}_{part}": array for part, array in enumerate(layer)}
+        found |= {f"attention_{part}": array for part, array in enumerate(self.attention)}
+        found |= {f"head_{part}": array for part, array in enumerate(self.head)}
+        found["max_steps"] = np.array(self.max_steps, np.int64)
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> LstmNetwork:
+        """Take over what `arrays` returned; checks that the sizes fit each other."""
+        layers = sum(name.startswith("layer_") for name in arrays) // 3
+        try:
+            network = cls(
+                tuple(arrays[f"embedding_{index}"] for index in range(4)),
+                arrays["mean"],
+                arrays["scale"],
+                tuple(
+                    tuple(arrays[f"layer_{index}_{part}"] for part in range(3))
+                    for index in range(layers)
+                ),
+                tuple(arrays[f"attention_{part}"] for part in range(3))
+                if "attention_0" in arrays
+                else (),
+                (arrays["head_0"], arrays["head_1"]),
+                int(arrays["max_steps"]),
+            )
+            network.margins(np.zeros((1, len(STEP_COLUMNS)), np.float32), np.array([0, 1]))
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise UnusableModel(
+                f"the arrays of the LSTM do not fit each other ({error}); train the model again"
+            ) from error
+        return network
+
+    def margins(
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
+    ) -> Floats:
+        """Return the log-odds of success of each episode."""
+        return self.outputs(steps, offsets, block)[:, 0].astype(np.float64)
+
+    def outputs(
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
+    ) -> npt.NDArray[np.float32]:
+        """Return all outputs of the head; axes: (episode, output)."""
+        end = offsets[1:]
+        begin = np.maximum(offsets[:-1], end - self.max_steps)
+        lengths = end - begin
+        found = np.zeros((len(lengths), len(self.head[1])), np.float32)
+        # Episodes of like length go together, so that little is padded.
+        order = np.argsort(lengths, kind="stable")
+        for start in range(0, len(order), block):
+            rows = order[start : start + block]
+            longest = int(lengths[rows].max(initial=0))
+            place = begin[rows][:, None] + np.arange(longest)
+            inside = np.arange(longest) < lengths[rows][:, None]
+            taken = steps[np.where(inside, place, 0)]
+            found[rows] = self._forward(taken, inside, lengths[rows])
+        return found
+
+    def _forward(
+        self,
+        steps: npt.NDArray[np.float32],
+        inside: npt.NDArray[np.bool_],
+        lengths: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float32]:
+        count, longest, width = steps.shape
+        flat = steps.reshape(-1, width)
+        indices = step_indices(flat)
+        numbers = (flat[:, NUMBERS] - self.mean) / self.scale
+        columns = [table[indices[:, nth]] for nth, table in enumerate(self.embeddings)]
+        inputs = np.concatenate([*columns, numbers], axis=1)
+        inputs = (inputs * inside.reshape(-1, 1)).reshape(count, longest, -1)
+        for layer in self.layers:
+            inputs = _lstm_layer(inputs, *layer)
+        last = inputs[np.arange(count), np.maximum(lengths - 1, 0)] if longest else None
+        if last is None:
+            last = np.zeros((count, self.layers[-1][1].shape[1]), np.float32)
+        if self.attention and longest:
+            weight, bias, vector = self.attention
+            score = np.tanh(inputs @ weight.T + bias) @ vector
+            score = np.where(inside, score, -np.inf)
+            score = np.exp(score - score.max(axis=1, keepdims=True, initial=-1e30))
+            share = score / np.maximum(score.sum(axis=1, keepdims=True), 1e-30)
+            last = np.concatenate((last, np.einsum("ns,nsh->nh", share, inputs)), axis=1)
+        elif self.attention:
+            last = np.concatenate((last, last), axis=1)
+        weight, bias = self.head
+        found: npt.NDArray[np.float32] = (last @ weight.T + bias).astype(np.float32)
+        return found
+
+    def occlusion(self, tensor: npt.NDArray[np.float32]) -> Floats:
+        """Return, for each step of one episode, how the log-odds fall when it is left out.
+
+        The hold itself is the last step: without it there is nothing to ask about, so that it
+        is left out like the others, and what remains is the history alone.
+        """
+        tensor = tensor[-self.max_steps :]
+        count = len(tensor)
+        whole = self.margins(tensor, np.array([0, count]))[0]
+        if count < 2:
+            return np.zeros(count)
+        kept = np.arange(count - 1) + (np.arange(count - 1) >= np.arange(count)[:, None])
+        without = tensor[kept.reshape(-1)]
+        found: Floats = whole - self.margins(without, np.arange(count + 1) * (count - 1))
+        return found
+
+
+def _lstm_layer(
+    inputs: npt.NDArray[np.float32],
+    weight_in: npt.NDArray[np.float32],
+    weight_state: npt.NDArray[np.float32],
+    bias: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    """Run one layer over (episode, step, feature), gates in torch's order: i, f, g, o."""
+    count, longest, _ = inputs.shape
+    width = weight_state.shape[1]
+    hidden = np.zeros((count, width), np.float32)
+    cell = np.zeros((count, width), np.float32)
+    found = np.empty((count, longest, width), np.float32)
+    projected = inputs @ weight_in.T + bias
+    for step in range(longest):
+        gates = projected[:, step] + hidden @ weight_state.T
+        sigmoids = _sigmoid32(gates)
+        cell = sigmoids[:, width : 2 * width] * cell
+        cell += sigmoids[:, :width] * np.tanh(gates[:, 2 * width : 3 * width])
+        hidden = sigmoids[:, 3 * width :] * np.tanh(cell)
+        found[:, step] = hidden
+    return found
+
+
+def _sigmoid32(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the logistic function by way of tanh, which cannot overflow."""
+    half = np.float32(0.5)
+    found: npt.NDArray[np.float32] = half * np.tanh(half * values) + half
+    return found

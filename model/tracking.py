@@ -66,7 +66,7 @@ class WandbTracking:
                 "tracking with W&B needs wandb, which is not installed; pip install wandb, or "
                 "train without tracking"
             ) from error
-        mode = os.environ.get("WANDB_MODE") or (
+        mode: Any = os.environ.get("WANDB_MODE") or (
             "online" if os.environ.get("WANDB_API_KEY") else "offline"
         )
         self.run = wandb.init(
