@@ -115,11 +115,11 @@ def apply(
     look = Look(point, store, limits.canary_margin_seconds)
     since = now() - 3600 * max(24.0, limits.canary_memory_hours)
 
-    def plan() -> Plan:
+    def plan(standings: Mapping[JobId, Standing]) -> Plan:
         past = past_with_effects(look, store, now(), since=since)
         return make_plan(cases, standings, past, limits, wishes, now())
 
-    first = plan()
+    first = plan(standings)
     if not first.acts():
         return Applied(first, {}, agreed=True)
     if not agree(first):
@@ -129,7 +129,7 @@ def apply(
     # agreed to is done as far as it would still be chosen.
     with _one_at_a_time(place), Ledger(place) as ledger:
         agreed = {choice.case.job: choice.step for choice in first.acts()}
-        second = plan()
+        second = plan(standings_of(point, answers))
         chosen = [c for c in second.acts() if agreed.get(c.case.job) is c.step]
         return Applied(second, _Doing(point, ledger).do(chosen), agreed=True)
 

@@ -206,12 +206,14 @@ class AccessPoint:
         """
         htcondor2 = _htcondor2()
         try:
-            return int(self._schedd.edit(_still_held(jobs), attribute, expression))
+            try:
+                return int(self._schedd.edit(_still_held(jobs), attribute, expression))
+            except htcondor2.HTCondorException:
+                # The same words for "none is left" and "not allowed"; by id it says why.
+                left = [str(live.job) for live in self._query(_still_held(jobs), mine=False)]
+                return int(self._schedd.edit(left, attribute, expression)) if left else 0
         except htcondor2.HTCondorException as error:
-            # What the schedd says when the constraint matches no job.
-            if "matching constraint" in str(error) and not self._query(_still_held(jobs), False):
-                return 0
-            raise Refused(f"{attribute}: {error}") from error
+            raise Refused(f"HTCondor refused to edit {attribute} ({error})") from error
         except (RuntimeError, OSError) as error:
             raise _unreachable(error, self.name, None) from error
 
