@@ -185,3 +185,12 @@ def test_a_damaged_or_unknown_recording_is_refused(
         unpack("mine", tmp_path)
     with pytest.raises(RecordingError, match="no recording 'other'; there are mine"):
         unpack("other", tmp_path)
+
+
+def test_logs_without_years_are_dated_by_the_recording(unpacked: Path) -> None:
+    log = read_log(str(unpacked / "events" / "EventLog"), Clock(UTC))
+    with (unpacked / "jobs.jsonl").open() as ads:
+        ended = max(json.loads(ad)["EnteredCurrentStatus"] for ad in ads)
+    times = [event.time.timestamp() for event in log.events()]
+    assert times
+    assert ended - 3 * 3600 < min(times) <= max(times) <= ended + 60
