@@ -158,6 +158,7 @@ def small_recording(tmp_path: Path) -> Path:
     (directory / "events").mkdir(parents=True)
     (directory / "events" / "EventLog").write_text("000 (001.000.000) …\n...\n")
     (directory / "manifest.json").write_text(json.dumps({"episodes": 0, "troubles": [1, 2]}))
+    (directory / "jobs.jsonl").write_text(json.dumps({"EnteredCurrentStatus": 1_700_000_000}) + "\n")
     return directory
 
 
@@ -169,6 +170,7 @@ def test_packing_and_unpacking_gives_the_same_files(
     first = (tmp_path / "shelf" / "mine.tar.xz").read_bytes()
     back = unpack("mine", tmp_path / "back")
     assert (back / "events" / "EventLog").read_text() == "000 (001.000.000) …\n...\n"
+    assert (back / "events" / "EventLog").stat().st_mtime == 1_700_000_000
     assert shipped()["mine"] == entry
     ship(small_recording, "mine", "train", tmp_path / "shelf")
     assert (tmp_path / "shelf" / "mine.tar.xz").read_bytes() == first
