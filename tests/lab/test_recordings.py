@@ -158,7 +158,9 @@ def small_recording(tmp_path: Path) -> Path:
     (directory / "events").mkdir(parents=True)
     (directory / "events" / "EventLog").write_text("000 (001.000.000) …\n...\n")
     (directory / "manifest.json").write_text(json.dumps({"episodes": 0, "troubles": [1, 2]}))
-    (directory / "jobs.jsonl").write_text(json.dumps({"EnteredCurrentStatus": 1_700_000_000}) + "\n")
+    (directory / "jobs.jsonl").write_text(
+        json.dumps({"EnteredCurrentStatus": 1_700_000_000}) + "\n"
+    )
     return directory
 
 
