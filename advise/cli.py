@@ -20,6 +20,7 @@ VERBS = {
     "gather": "condor_advice.advise.commands.gather:gather",
     "status": "condor_advice.advise.commands.status:status",
     "lab": "condor_advice.advise.commands.lab:lab",
+    "sweep": "condor_advice.advise.commands.sweep:sweep",
     "export": "condor_advice.advise.commands.export:export",
 }
 

@@ -1,0 +1,39 @@
+"""How good trials are on the test split; NumPy only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from condor_advice.dag.episodes import load_split
+from condor_advice.model.calibration import calibration_error, log_loss
+from condor_advice.model.failure_metrics import pr_auc, roc_auc
+from condor_advice.model.infer import LstmNetwork, sigmoid
+from condor_advice.model.manifest import read_arrays
+
+
+def evaluate_candidates(listed: Path, directory: Path) -> list[dict[str, Any]]:
+    """Return each candidate's figures on the validation and on the test split."""
+    found = []
+    for candidate in json.loads(listed.read_text()):
+        path = directory / f"trial-{candidate['trial']}.npz"
+        network = LstmNetwork.from_arrays(read_arrays(path.read_bytes(), path))
+        parts = load_split(directory / candidate["data"])
+        figures: dict[str, Any] = {"trial": candidate["trial"]}
+        for name in ("validation", "test"):
+            data = parts[name]
+            label = data.label.astype(np.float64)
+            p = sigmoid(network.margins(data.steps, data.offsets))
+            figures[name] = {
+                "episodes": len(data),
+                "log_loss": log_loss(label, p),
+                "roc_auc": roc_auc(label, p),
+                "pr_auc": pr_auc(label, p),
+                "brier": float(np.mean((p - label) ** 2)),
+                "calibration_error": calibration_error(label, p),
+            }
+        found.append(figures)
+    return found

@@ -1,0 +1,286 @@
+"""What the nodes of a sweep run on an execution point.
+
+    python -m condor_advice.dag.nodes check|prepare|merge|trial|evaluate ...
+
+A node reads what was transferred beside it and leaves what is to be brought back in `out/`. It
+needs no network. Exit status HOPELESS says that another run would end the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from condor_advice.dag.scripts import HOPELESS, write_whole
+from condor_advice.gather.errors import AdviceError
+
+if TYPE_CHECKING:
+    from condor_advice.model.held_data import HeldData
+    from condor_advice.model.lstm import LstmSettings, TrainedLstm
+
+OUT = Path("out")
+CHECKPOINT = 85
+METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
+# Set for every trial by the sweep itself.
+_NOT_SEARCHED = ("seed", "threads", "max_steps")
+
+
+def trial_parameters() -> dict[str, Any]:
+    """Return every parameter that a trial understands, with its default."""
+    from condor_advice.dag.plan import PREPROCESSING
+    from condor_advice.model.lstm import LstmSettings
+
+    defaults = LstmSettings()
+    network = {one.name: getattr(defaults, one.name) for one in fields(LstmSettings)}
+    return {k: v for k, v in network.items() if k not in _NOT_SEARCHED} | PREPROCESSING
+
+
+def main() -> None:
+    """Run one node; its last words on stderr say what went wrong."""
+    what, *arguments = sys.argv[1:]
+    nodes: dict[str, Callable[..., None]] = {
+        "check": check,
+        "prepare": prepare,
+        "merge": merge,
+        "trial": trial,
+        "evaluate": evaluate,
+    }
+    try:
+        OUT.mkdir(exist_ok=True)
+        nodes[what](*arguments)
+    except AdviceError as error:
+        print(f"condor-advice: {platform.node()}: {error}", file=sys.stderr)
+        sys.exit(HOPELESS)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"condor-advice: {platform.node()}: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+# ---- check ----------------------------------------------------------------------------------
+
+
+def check(plan_file: str) -> None:
+    """Try everything that later nodes need, in seconds rather than after hours."""
+    plan = json.loads(Path(plan_file).read_text())
+    wanted = {"numpy", "torch"}
+    kinds = {source["kind"] for source in plan["sources"]}
+    wanted |= {"pyarrow"} if "export" in kinds else set()
+    wanted |= {"zstandard"} if "store" in kinds else set()
+    wanted |= {"wandb"} if plan["tracking"] != "off" else set()
+    import importlib
+
+    missing, found = [], {}
+    for name in sorted(wanted):
+        try:
+            module = importlib.import_module(name)
+            found[name] = getattr(module, "__version__", "?")
+        except Exception as error:  # a broken library is as bad as none
+            missing.append(f"{name} ({error})")
+    if missing:
+        raise AdviceError(
+            f"Python {platform.python_version()} at {sys.executable} lacks {', '.join(missing)}; "
+            "install it there, use environment: bundle, or an image that has it"
+        )
+    free = shutil.disk_usage(".").free // 2**20
+    if free < 100:
+        raise AdviceError(f"only {free} MB of disk are free; raise resources.disk_mb")
+    from condor_advice.model import lstm
+
+    lstm.build(lstm.LstmSettings(hidden=4))
+    report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
+    write_whole(OUT / "check.json", json.dumps(report | found))
+    print(f"fit for this sweep: {report | found}")
+
+
+# ---- data -----------------------------------------------------------------------------------
+
+
+def prepare(plan_file: str, shard: str, key: str) -> None:
+    """Turn one shard into episodes."""
+    from condor_advice.dag.episodes import read_shard, save_episodes
+
+    plan = json.loads(Path(plan_file).read_text())
+    data = read_shard(Path(shard), plan["prepared"][key])
+    save_episodes(OUT / f"part-{shard}.npz", data)
+    print(json.dumps(data.summary()))
+
+
+def merge(plan_file: str, key: str) -> None:
+    """Join the parts of one preprocessing and split them."""
+    import numpy as np
+
+    from condor_advice.dag.episodes import load_episodes, merge_shards, save_episodes
+    from condor_advice.dag.sweepfile import Split
+
+    plan = json.loads(Path(plan_file).read_text())
+    count = len(plan["sources"])
+    parts = [load_episodes(Path(f"part-{shard}.npz"))[0] for shard in range(count)]
+    data, rows = merge_shards(parts, Split(**plan["split"]))
+    save_episodes(
+        OUT / "data.npz", data, **{f"rows_{name}": np.asarray(r) for name, r in rows.items()}
+    )
+    summary = data.summary() | {name: len(found) for name, found in rows.items()}
+    write_whole(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
+    print(json.dumps(summary))
+
+
+# ---- trial ----------------------------------------------------------------------------------
+
+
+def trial() -> None:
+    """Train one trial up to the next band, with a checkpoint now and then."""
+    from condor_advice.dag.episodes import load_split
+
+    began = time.monotonic()
+    task = json.loads(Path("task.json").read_text())
+    states = OUT / "state"
+    if not states.is_dir():
+        # Behind a band: where the last job stopped came along.
+        if Path("resume").is_dir():
+            shutil.copytree("resume", states)
+        else:
+            states.mkdir()
+    settings = settings_of(task)
+    data = load_split(Path("data.npz"))
+    until, done = int(task["until"]), 0
+    trained: dict[int, TrainedLstm] = {}
+    while True:
+        # Epoch by epoch, and each for every seed: what is told is the mean over seeds.
+        done = min(done + 1, until) if trained else _epochs_done(states, task["seeds"])
+        done = max(done, 1)
+        for seed in task["seeds"]:
+            one = replace(settings, seed=seed, epochs=done)
+            trained[seed] = _train(data, one, states / f"seed-{seed}.pt")
+        reached = min(len(one.history) for one in trained.values())
+        if done >= until or reached < done:
+            break
+        if time.monotonic() - began >= task["checkpoint_seconds"]:
+            print(f"checkpoint after epoch {done}")
+            sys.exit(CHECKPOINT)
+    _leave_result(task, trained)
+
+
+def settings_of(task: dict[str, Any]) -> LstmSettings:
+    """Return the network's settings that a trial's parameters mean."""
+    from condor_advice.dag.plan import PREPROCESSING
+    from condor_advice.model.lstm import LstmSettings
+
+    parameters = PREPROCESSING | task["parameters"]
+    context = parameters["neighbours"] * parameters["neighbour_steps"]
+    network = {k: v for k, v in parameters.items() if k not in PREPROCESSING}
+    return LstmSettings(
+        **network, max_steps=parameters["max_steps"] + context, threads=int(task["threads"])
+    )
+
+
+def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
+    from condor_advice.model import lstm
+
+    return lstm.train(data["train"], data["validation"], settings, state)
+
+
+def _epochs_done(states: Path, seeds: list[int]) -> int:
+    """Return how many epochs every seed has done, by the state files."""
+    import torch
+
+    counts = []
+    for seed in seeds:
+        path = states / f"seed-{seed}.pt"
+        if not path.exists():
+            return 0
+        counts.append(len(torch.load(path, weights_only=True)["history"]))
+    return min(counts)
+
+
+def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None:
+    import numpy as np
+
+    from condor_advice.model.manifest import save_arrays
+
+    reports = list(zip(*(one.history for one in trained.values()), strict=False))
+    rows = []
+    for of_seeds in reports:
+        figures = [report.metrics() for report in of_seeds]
+        mean = {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
+        rows.append({"epoch": of_seeds[0].epoch, "metrics": mean})
+    write_whole(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    bad = [row["epoch"] for row in rows if not np.isfinite(list(row["metrics"].values())).all()]
+    if bad:
+        raise AdviceError(
+            f"the loss was not finite after epoch {bad[0]}: these parameters do not train"
+        )
+    # Of several seeds the one with the best epoch is the trial's model.
+    best = min(trained, key=lambda seed: min(r.validation_loss for r in trained[seed].history))
+    save_arrays(OUT / "model.npz", trained[best].network.arrays())
+    ended = None
+    if len(rows) < int(task["until"]):
+        ended = f"no gain for {trained[best].settings.patience} epochs"
+    if task["tracking"] != "off":
+        _track(task, rows)
+    result = {
+        "trial": task["trial"],
+        "run": task["run"],
+        "epoch": len(rows),
+        "epochs": task["epochs"],
+        "ended": ended,
+        "seed": best,
+        "settings": trained[best].settings.as_dict(),
+        "machine": platform.node(),
+    }
+    write_whole(OUT / "result.json", json.dumps(result))
+
+
+def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Leave the trial as an offline W&B run; without it the trial is as good."""
+    try:
+        os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
+        for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+            os.environ[name] = str(Path("home").absolute())
+        from condor_advice.model.tracking import WandbTracking
+
+        shutil.rmtree(OUT / "wandb", ignore_errors=True)
+        tracker = WandbTracking(
+            task["texts"].get("project", "condor-advice"),
+            run_identity(task["sweep"], task["trial"]),
+            OUT,
+            group=task["sweep"],
+        )
+        tracker.start(task["parameters"])
+        for row in rows:
+            tracker.log(row["epoch"], row["metrics"])
+        tracker.finish()
+    except Exception as error:
+        print(f"condor-advice: no W&B run was left: {error}", file=sys.stderr)
+
+
+def run_identity(sweep: str, number: int) -> str:
+    """Return a W&B run id: the same for a trial wherever and whenever it is sent from."""
+    import hashlib
+
+    return f"{hashlib.sha256(sweep.encode()).hexdigest()[:8]}-{number}"
+
+
+# ---- evaluate -------------------------------------------------------------------------------
+
+
+def evaluate() -> None:
+    """Try the best trials' networks on the test split."""
+    from condor_advice.dag.evaluation import evaluate_candidates
+
+    found = evaluate_candidates(Path("candidates.json"), Path("."))
+    write_whole(OUT / "evaluation.json", json.dumps(found))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What a sweep directory holds, and where.
+
+`sweep.json` is written once, by `sweep init`; nodes and scripts read it. What changes is in the
+state (state.py) and in each trial's own directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from condor_advice.dag.space import Parameter, combinations
+from condor_advice.dag.sweepfile import (
+    Environment,
+    Hyperband,
+    Metric,
+    Resources,
+    Source,
+    Split,
+    SweepFile,
+)
+from condor_advice.gather.errors import Unreachable, UsageError
+
+FILE = "sweep.json"
+FORMAT = 1
+DAG_FILE = "sweep.dag"
+STATUS_FILE = "nodes.status"
+EVENTS_FILE = "sweep.dag.nodes.log"
+# Parameters of the preprocessing (those of TensorSpec): trials that agree on them share it.
+PREPROCESSING: dict[str, Any] = {
+    "max_steps": 64,
+    "neighbours": 0,
+    "neighbour_steps": 8,
+    "frame_seconds": 3600,
+}
+MOST_PREPARED = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep as it was planned."""
+
+    directory: Path
+    name: str
+    trials: int
+    method: str
+    metric: Metric
+    parameters: tuple[Parameter, ...]
+    hyperband: Hyperband | None
+    sources: tuple[Source, ...]
+    split: Split
+    seeds: tuple[int, ...]
+    search_seed: int
+    engine: str
+    resources: Resources
+    environment: Environment
+    tracking: str
+    candidates: int
+    prepared: Mapping[str, Mapping[str, Any]]  # key -> its preprocessing parameters
+    python: str  # that of the access point, for scripts and the FINAL node
+    texts: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)  # W&B's part of the file
+    created: str = ""
+    version: str = ""
+
+    # ---- where things are -------------------------------------------------------------
+
+    def trial_directory(self, number: int) -> Path:
+        """Where a trial's files come and go."""
+        return self.directory / "trials" / trial_name(number)
+
+    def prepared_file(self, key: str) -> Path:
+        """The episodes of one preprocessing, split."""
+        return self.directory / "prepared" / key / "out" / "data.npz"
+
+    def prepared_for(self, parameters: Mapping[str, Any]) -> str:
+        """Return the key of the preprocessing that a trial's parameters ask for."""
+        return preparation_key(
+            {name: parameters.get(name, default) for name, default in PREPROCESSING.items()}
+        )
+
+    @property
+    def evaluation(self) -> Path:
+        """What the best trials reach on the test split."""
+        return self.directory / "evaluation.json"
+
+    @property
+    def report(self) -> Path:
+        """The directory of the report."""
+        return self.directory / "report"
+
+    # ---- file -------------------------------------------------------------------------
+
+    def save(self, directory: Path) -> None:
+        """Write it into a directory: its own, or what will become that."""
+        content = {"format": FORMAT} | asdict(self)
+        del content["directory"]
+        (directory / FILE).write_text(json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Plan:
+        """Read it from a directory."""
+        try:
+            content = json.loads((directory / FILE).read_text())
+        except FileNotFoundError:
+            raise Unreachable(
+                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                "makes one"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"{directory / FILE}: cannot be read ({error})") from error
+        if content.pop("format", None) != FORMAT:
+            raise Unreachable(
+                f"{directory / FILE}: written by another version of condor-advice; use that one, "
+                "or begin a new sweep"
+            )
+        hyperband = content["hyperband"]
+        return cls(
+            **content
+            | {
+                "directory": directory,
+                "metric": Metric(**content["metric"]),
+                "parameters": tuple(Parameter(**p) for p in content["parameters"]),
+                "hyperband": hyperband and Hyperband(tuple(hyperband["bands"]), hyperband["eta"]),
+                "sources": tuple(Source(**s) for s in content["sources"]),
+                "split": Split(**content["split"]),
+                "seeds": tuple(content["seeds"]),
+                "resources": Resources(**content["resources"]),
+                "environment": Environment(**content["environment"]),
+            }
+        )
+
+
+def trial_name(number: int) -> str:
+    """How a trial is called in files and in the DAG."""
+    return f"trial-{number}"
+
+
+def trial_number(name: str) -> int:
+    """Return the number in a trial's name."""
+    kind, _, number = name.partition("-")
+    if kind != "trial" or not number.isdigit():
+        raise UsageError(f"{name!r} is no trial; they are called trial-0, trial-1, ...")
+    return int(number)
+
+
+def preparation_key(parameters: Mapping[str, Any]) -> str:
+    """Return a short name for one choice of preprocessing parameters."""
+    text = json.dumps(parameters, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def preparations(sweep: SweepFile) -> dict[str, dict[str, Any]]:
+    """Return every preprocessing that a trial may ask for, by key."""
+    searched = [p for p in sweep.parameters if p.name in PREPROCESSING]
+    endless = [p.name for p in searched if p.choices() is None]
+    if endless:
+        raise UsageError(
+            f"{sweep.path}: {', '.join(endless)}: preprocessing is done before the trials, so its "
+            "parameters need choices (value, values, int_uniform or q_uniform)"
+        )
+    found = {}
+    for chosen in combinations(searched):
+        parameters = PREPROCESSING | chosen
+        found[preparation_key(parameters)] = parameters
+    if len(found) > MOST_PREPARED:
+        raise UsageError(
+            f"{sweep.path}: {len(found)} ways of preprocessing; at most {MOST_PREPARED} are done: "
+            f"give {', '.join(p.name for p in searched)} fewer choices"
+        )
+    return found

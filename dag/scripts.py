@@ -1,0 +1,300 @@
+"""The scripts that DAGMan runs on the access point around each node.
+
+    python -m condor_advice.dag.scripts pre|post|hold|final DIR NODE ...
+
+They are started once or more for each trial, so they import little. Exit statuses are DAGMan's
+language: see the constants. What they say goes to logs/scripts.log in the sweep directory,
+because DAGMan throws the output of scripts away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from condor_advice.dag.plan import Plan, trial_name, trial_number
+from condor_advice.dag.search import next_band, propose, propose_by_wandb, should_stop
+from condor_advice.dag.state import SweepState, Trial, TrialState
+from condor_advice.gather.errors import AdviceError
+
+DONE = 0
+AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band of hyperband
+GIVE_UP = 2  # RETRY ... UNLESS-EXIT
+SKIP = 3  # PRE_SKIP: the node is done without a job
+# A node's job ends with this when another run would end the same way.
+HOPELESS = 10
+RELEASES = 2  # a held job is let go so often before the node is run anew
+
+
+def main() -> None:
+    """Run one script; whatever goes wrong is written down."""
+    what, directory, *arguments = sys.argv[1:]
+    plan = Plan.load(Path(directory))
+    scripts: dict[str, Callable[..., int]] = {
+        "pre": pre,
+        "post": post,
+        "prepare-evaluation": prepare_evaluation,
+        "hold": hold,
+        "final": final,
+    }
+    try:
+        status = scripts[what](plan, *arguments)
+    except AdviceError as error:
+        log(plan, f"{what} {' '.join(arguments)}: {error}")
+        status = AGAIN
+    except Exception:
+        log(plan, f"{what} {' '.join(arguments)}: {traceback.format_exc()}")
+        raise
+    sys.exit(status)
+
+
+def log(plan: Plan, text: str) -> None:
+    """Append a line; several scripts may do so at once."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    line = f"{stamp} {text}\n".encode()
+    handle = os.open(
+        plan.directory / "logs" / "scripts.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+    )
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+# ---- before a trial -------------------------------------------------------------------------
+
+
+def pre(plan: Plan, node: str) -> int:
+    """Ask for a trial's parameters and lay out what its job is to be given."""
+    number = trial_number(node)
+    with SweepState(plan.directory) as state:
+        # A POST script that was killed may have left a result nobody took up.
+        if (told := take_result(plan, state, number)) is not None and told.state.is_over:
+            log(plan, f"{node}: is {told.state} already")
+            return SKIP
+        trial = state.ask(number, lambda trials: choose(plan, trials, number))
+    if trial.state.is_over:
+        log(plan, f"{node}: {trial.state}: {trial.reason}")
+        return GIVE_UP if trial.state is TrialState.FAILED else SKIP
+    lay_out(plan, trial)
+    log(plan, f"{node}: {json.dumps(dict(trial.parameters))}, from epoch {trial.epoch}")
+    return DONE
+
+
+def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
+    """Ask the search; None when a trial has reached the target, or the grid has no more."""
+    metric = plan.metric
+    values = (trial.best(metric) for trial in trials if trial.state.is_over)
+    if any(value is not None and metric.reached(value) for value in values):
+        return None
+    known = [trial.known(metric) for trial in trials]
+    if plan.engine == "wandb":
+        return propose_by_wandb(plan.config, metric, known, number, plan.search_seed)
+    return propose(plan.method, plan.parameters, known, number, plan.search_seed)
+
+
+def lay_out(plan: Plan, trial: Trial) -> None:
+    """Fill the directory that is sent with the trial's job."""
+    directory = plan.trial_directory(trial.number)
+    inputs = directory / "in"
+    inputs.mkdir(parents=True, exist_ok=True)
+    (directory / "out" / "result.json").unlink(missing_ok=True)
+    epochs = int(trial.parameters["epochs"])
+    task = {
+        "trial": trial.number,
+        "parameters": dict(trial.parameters),
+        "run": trial.runs,
+        "until": next_band(plan.hyperband, trial.epoch, epochs),
+        "epochs": epochs,
+        "seeds": list(plan.seeds),
+        "metric": plan.metric.name,
+        "goal": plan.metric.goal,
+        "checkpoint_seconds": plan.resources.checkpoint_seconds,
+        "threads": plan.resources.cpus,
+        "tracking": plan.tracking,
+        "sweep": plan.name,
+        "texts": dict(plan.texts),
+    }
+    write_whole(inputs / "task.json", json.dumps(task))
+    data = plan.prepared_file(plan.prepared_for(trial.parameters))
+    link(data, inputs / "data.npz")
+    # Where the last run stopped; without it the job begins at the beginning.
+    left = directory / "out" / "state"
+    shutil.rmtree(inputs / "resume", ignore_errors=True)
+    if trial.epoch and left.is_dir():
+        shutil.copytree(left, inputs / "resume")
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name; where the file system cannot, copy it."""
+    part = target.with_name(f".{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        os.link(source, part)
+    except OSError:
+        shutil.copyfile(source, part)
+    os.replace(part, target)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+# ---- after a trial --------------------------------------------------------------------------
+
+
+def post(plan: Plan, node: str, returned: str, job: str) -> int:
+    """Take up what a trial's job left, and say whether it runs again."""
+    number = trial_number(node)
+    with SweepState(plan.directory) as state:
+        trial = take_result(plan, state, number) if returned == "0" else None
+        if trial is None:
+            hopeless = returned == str(HOPELESS)
+            reason = failure_reason(plan, number, returned)
+            allowed = None if hopeless else plan.resources.retries
+            trial = state.tell_failure(number, job, reason, allowed)
+    log(plan, f"{node}: job {job} returned {returned}: {trial.state} {trial.reason}".rstrip())
+    if trial.state is TrialState.FAILED:
+        return GIVE_UP
+    return DONE if trial.state.is_over else AGAIN
+
+
+def take_result(plan: Plan, state: SweepState, number: int) -> Trial | None:
+    """Take up the result that a trial's last job left; None when there is none."""
+    directory = plan.trial_directory(number)
+    try:
+        result = json.loads((directory / "out" / "result.json").read_text())
+        task = json.loads((directory / "in" / "task.json").read_text())
+        lines = (directory / "out" / "history.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return None
+    if result.get("trial") != number or result.get("run") != task["run"]:
+        return None  # of a run before
+    epochs = {row["epoch"]: row["metrics"] for row in rows}
+
+    def decide(trials: list[Trial], trial: Trial) -> tuple[TrialState, str]:
+        if trial.epoch >= result["epochs"] or result.get("ended"):
+            return TrialState.FINISHED, str(result.get("ended") or "")
+        if plan.hyperband is not None:
+            known = [one.known(plan.metric) for one in trials if one.epochs]
+            reason = should_stop(plan.hyperband, known, number)
+            if reason is not None:
+                return TrialState.STOPPED, reason
+        return TrialState.PAUSED, f"goes on after epoch {trial.epoch}"
+
+    return state.tell(number, epochs, decide)
+
+
+def failure_reason(plan: Plan, number: int, returned: str) -> str:
+    """Return why a job failed, in its own last words where it had any."""
+    try:
+        error = (plan.trial_directory(number) / "node.err").read_text(errors="replace")
+    except OSError:
+        error = ""
+    words = [line.strip() for line in error.splitlines() if line.strip()]
+    meaning = {
+        "-1001": "the job could not be submitted",
+        "-1002": "the job was removed",
+        "-1003": "the job was removed",
+        "-1004": "its PRE script failed",
+    }
+    told = meaning.get(returned)
+    if told is None:
+        number_ = int(returned)
+        told = f"killed by signal {-number_}" if number_ < 0 else f"exit status {number_}"
+    return f"{told}: {words[-1]}" if words and returned not in meaning else told
+
+
+# ---- held -----------------------------------------------------------------------------------
+
+
+def hold(plan: Plan, node: str, job: str) -> int:
+    """A node's job was held: let it go where that may help, otherwise have the node run anew.
+
+    Our own advice is asked. Nothing here may hang the DAG: whatever stays held is removed by
+    the job's own periodic_remove after `hold_minutes`, and the node is then retried.
+    """
+    from condor_advice.dag.condor import advice_on, hold_of, release, remove
+
+    held = hold_of(job)
+    if held is None:
+        return DONE
+    advice = advice_on(job)
+    verdict = advice.get("verdict") if advice else None
+    why = f"{held.code}/{held.subcode} {held.reason}"
+    if verdict == "RELEASE" and held.number <= RELEASES:
+        release(job, f"sweep {plan.name}: condor-advice says RELEASE")
+        action = "released"
+    elif verdict in ("RELEASE", "FIX", "REMOVE"):
+        remove(job, f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew")
+        action = "removed"
+    else:
+        action = f"left held; removed after {plan.resources.hold_minutes} min"
+    log(plan, f"{node}: job {job} held ({why}); advice {verdict}: {action}")
+    return DONE
+
+
+# ---- evaluation ------------------------------------------------------------------------------
+
+
+def prepare_evaluation(plan: Plan, node: str) -> int:
+    """Lay out the best trials' models for the node that tries them on the test split."""
+    with SweepState(plan.directory) as state:
+        best = best_trials(plan, state.trials())[: plan.candidates]
+    if not best:
+        log(plan, f"{node}: no trial has a result; nothing to evaluate")
+        return AGAIN
+    inputs = plan.directory / "evaluate" / "in"
+    candidates = []
+    for trial in best:
+        model = plan.trial_directory(trial.number) / "out" / "model.npz"
+        link(model, inputs / f"{trial_name(trial.number)}.npz")
+        key = plan.prepared_for(trial.parameters)
+        link(plan.prepared_file(key), inputs / f"{key}.npz")
+        candidates.append({"trial": trial.number, "data": f"{key}.npz"})
+    write_whole(inputs / "candidates.json", json.dumps(candidates))
+    return DONE
+
+
+def best_trials(plan: Plan, trials: list[Trial]) -> list[Trial]:
+    """Return the trials that have a result and a model, the best first."""
+    ranked = [
+        (plan.metric.loss(value), trial.number, trial)
+        for trial in trials
+        if (value := trial.best(plan.metric)) is not None
+        and trial.state in (TrialState.FINISHED, TrialState.STOPPED)
+    ]
+    return [trial for _, _, trial in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+# ---- the end --------------------------------------------------------------------------------
+
+
+def final(plan: Plan, node: str, returned: str, dag_status: str, failed: str) -> int:
+    """Give the workflow its exit status: a FINAL node that succeeds hides failures otherwise."""
+    with SweepState(plan.directory) as state:
+        trials = state.trials()
+    lost = [t for t in trials if not t.state.is_over]
+    bad = [t for t in trials if t.state is TrialState.FAILED]
+    good = returned == "0" and dag_status == "0" and failed == "0" and not lost and not bad
+    log(
+        plan,
+        f"{node}: DAG status {dag_status}, {failed} nodes failed; trials failed: "
+        f"{[trial_name(t.number) for t in bad]}, not over: {[trial_name(t.number) for t in lost]}",
+    )
+    return DONE if good else AGAIN
+
+
+if __name__ == "__main__":
+    main()

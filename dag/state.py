@@ -1,0 +1,324 @@
+"""The state of a sweep: one SQLite file on the access point, written by many short scripts.
+
+Every change is one transaction that waits for others, so two scripts at once take turns, and a
+script that is killed leaves either all of its change or nothing. Every call can be repeated:
+DAGMan runs a script again when it cannot know whether the script had finished. The rollback
+journal is used rather than a write-ahead log, which does not work on network file systems.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from condor_advice.dag.search import Known
+from condor_advice.dag.sweepfile import Metric
+from condor_advice.gather.errors import Unreachable
+
+FILE = "state.sqlite"
+_WAIT_SECONDS = 120
+
+_SCHEMA = """
+CREATE TABLE trials (
+  number INTEGER PRIMARY KEY,
+  state TEXT NOT NULL,
+  parameters TEXT,
+  runs INTEGER NOT NULL DEFAULT 0,
+  asked REAL,
+  told REAL,
+  reason TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE TABLE epochs (
+  trial INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  metrics TEXT NOT NULL,
+  PRIMARY KEY (trial, epoch)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE failures (
+  trial INTEGER NOT NULL,
+  job TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  at REAL NOT NULL,
+  PRIMARY KEY (trial, job)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+"""
+
+
+class TrialState(StrEnum):
+    """How far a trial is."""
+
+    WAITING = "waiting"  # nobody has asked for it
+    RUNNING = "running"  # a job has its parameters
+    PAUSED = "paused"  # at a band of hyperband, and to go on
+    FINISHED = "finished"
+    STOPPED = "stopped"  # early, by hyperband
+    FAILED = "failed"
+    SKIPPED = "skipped"  # there was nothing left to try
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job of it will run again."""
+        return self in (self.FINISHED, self.STOPPED, self.FAILED, self.SKIPPED)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial as it is known."""
+
+    number: int
+    state: TrialState
+    parameters: Mapping[str, Any]
+    runs: int = 0
+    asked: float | None = None
+    told: float | None = None
+    reason: str = ""
+    epochs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    failures: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs it has done."""
+        return max(self.epochs, default=0)
+
+    def losses(self, metric: Metric) -> dict[int, float]:
+        """Return the metric by epoch, lower being better."""
+        return {
+            epoch: metric.loss(values[metric.name])
+            for epoch, values in self.epochs.items()
+            if metric.name in values
+        }
+
+    def best(self, metric: Metric) -> float | None:
+        """Return the best value of the metric."""
+        lowest = self.known(metric).best
+        return None if lowest is None else metric.loss(lowest)
+
+    def known(self, metric: Metric) -> Known:
+        """Return what the search may know of it."""
+        return Known(
+            self.number,
+            self.parameters,
+            self.losses(metric),
+            running=not self.state.is_over,
+            failed=self.state is TrialState.FAILED,
+        )
+
+
+class SweepState:
+    """The trials of one sweep."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the state; `create` makes it."""
+        self.path = directory / FILE
+        if not self.path.exists():
+            raise Unreachable(
+                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                "makes one"
+            )
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
+            self._connection.isolation_level = None
+            self._connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as error:
+            raise Unreachable(f"{self.path}: {error}") from error
+
+    @classmethod
+    def create(cls, directory: Path, trials: int) -> SweepState:
+        """Make the state of a sweep of so many trials."""
+        part = directory / f".{FILE}.part"
+        part.unlink(missing_ok=True)
+        connection = sqlite3.connect(part)
+        connection.executescript(_SCHEMA)
+        with connection:
+            connection.executemany(
+                "INSERT INTO trials (number, state) VALUES (?, 'waiting')",
+                ((number,) for number in range(trials)),
+            )
+        connection.close()
+        part.rename(directory / FILE)
+        return cls(directory)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> SweepState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; takes the write lock at once, so that what is read stays true."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise Unreachable(f"{self.path}: {error}; try again") from error
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    # ---- reading ----------------------------------------------------------------------
+
+    def trials(self) -> list[Trial]:
+        """Return all trials, by number."""
+        epochs: dict[int, dict[int, dict[str, float]]] = {}
+        for trial, epoch, metrics in self._connection.execute(
+            "SELECT trial, epoch, metrics FROM epochs ORDER BY trial, epoch"
+        ):
+            epochs.setdefault(trial, {})[epoch] = json.loads(metrics)
+        failures = dict(
+            self._connection.execute("SELECT trial, count(*) FROM failures GROUP BY trial")
+        )
+        return [
+            Trial(
+                number,
+                TrialState(state),
+                json.loads(parameters) if parameters else {},
+                runs,
+                asked,
+                told,
+                reason,
+                epochs.get(number, {}),
+                failures.get(number, 0),
+            )
+            for number, state, parameters, runs, asked, told, reason in self._connection.execute(
+                "SELECT number, state, parameters, runs, asked, told, reason FROM trials "
+                "ORDER BY number"
+            )
+        ]
+
+    def trial(self, number: int) -> Trial:
+        """Return one trial."""
+        for trial in self.trials():
+            if trial.number == number:
+                return trial
+        raise Unreachable(f"{self.path}: there is no trial {number}")
+
+    # ---- ask --------------------------------------------------------------------------
+
+    def ask(self, number: int, propose: Callable[[list[Trial]], Mapping[str, Any] | None]) -> Trial:
+        """Give a trial its parameters, once: who asks again gets the same ones.
+
+        `propose` sees the trials that have parameters. When it has nothing to propose the
+        trial is skipped. A trial that is over stays as it is.
+        """
+        with self._change() as connection:
+            trials = self.trials()
+            [trial] = [t for t in trials if t.number == number]
+            if trial.state.is_over:
+                return trial
+            if trial.state is TrialState.WAITING and not trial.parameters:
+                found = propose([t for t in trials if t.parameters])
+                if found is None:
+                    connection.execute(
+                        "UPDATE trials SET state = 'skipped', told = ?, reason = ? "
+                        "WHERE number = ?",
+                        (time.time(), "nothing is left to try", number),
+                    )
+                    return self.trial(number)
+                connection.execute(
+                    "UPDATE trials SET parameters = ?, asked = ? WHERE number = ?",
+                    (json.dumps(found, sort_keys=True), time.time(), number),
+                )
+            connection.execute(
+                "UPDATE trials SET state = 'running', runs = runs + 1 WHERE number = ?", (number,)
+            )
+            return self.trial(number)
+
+    # ---- tell -------------------------------------------------------------------------
+
+    def tell(
+        self,
+        number: int,
+        epochs: Mapping[int, Mapping[str, float]],
+        decide: Callable[[list[Trial], Trial], tuple[TrialState, str]],
+    ) -> Trial:
+        """Take up what a trial reports, and decide how it goes on, in one change.
+
+        `decide` sees all trials with the report taken up. Telling the same again changes
+        nothing once the trial is over.
+        """
+        with self._change() as connection:
+            trial = self.trial(number)
+            if trial.state.is_over:
+                return trial
+            connection.executemany(
+                "INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)",
+                (
+                    (number, epoch, json.dumps(dict(metrics), sort_keys=True))
+                    for epoch, metrics in epochs.items()
+                ),
+            )
+            trials = self.trials()
+            [trial] = [t for t in trials if t.number == number]
+            state, reason = decide(trials, trial)
+            connection.execute(
+                "UPDATE trials SET state = ?, reason = ?, told = ? WHERE number = ?",
+                (state.value, reason, time.time(), number),
+            )
+            return self.trial(number)
+
+    def tell_failure(self, number: int, job: str, reason: str, allowed: int | None) -> Trial:
+        """Take up that a job of a trial failed; each job counts once.
+
+        After more than `allowed` failures the trial has failed for good; None means at once.
+        """
+        with self._change() as connection:
+            trial = self.trial(number)
+            if trial.state.is_over:
+                return trial
+            connection.execute(
+                "INSERT OR IGNORE INTO failures VALUES (?, ?, ?, ?)",
+                (number, job, reason, time.time()),
+            )
+            [count] = connection.execute(
+                "SELECT count(*) FROM failures WHERE trial = ?", (number,)
+            ).fetchone()
+            over = allowed is None or count > allowed
+            connection.execute(
+                "UPDATE trials SET state = ?, reason = ?, told = ? WHERE number = ?",
+                ("failed" if over else "running", reason, time.time(), number),
+            )
+            return self.trial(number)
+
+    def reopen(self, states: Iterable[TrialState] = (TrialState.FAILED,)) -> int:
+        """Let trials in these states run again with their parameters; how many there were."""
+        with self._change() as connection:
+            wanted = [state.value for state in states]
+            marks = ",".join("?" * len(wanted))
+            where = f"state IN ({marks})"
+            connection.execute(
+                f"DELETE FROM failures WHERE trial IN (SELECT number FROM trials WHERE {where})",
+                wanted,
+            )
+            return connection.execute(
+                f"UPDATE trials SET state = 'waiting', reason = '', told = NULL WHERE {where}",
+                wanted,
+            ).rowcount
+
+    # ---- notes ------------------------------------------------------------------------
+
+    def note(self, key: str, value: Any) -> None:
+        """Keep something about the whole sweep."""
+        with self._change() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, json.dumps(value))
+            )
+
+    def noted(self, key: str, default: Any = None) -> Any:
+        """Return what was noted."""
+        row = self._connection.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
+        return json.loads(row[0]) if row else default
