@@ -1,175 +1,310 @@
-"""From a hold episode to an Advice: the one answer that every face of the tool shows."""
+"""From a hold to an Advice: the one answer that every face of the tool shows.
+
+The verdict joins four things: what the rules know of the reason (a remedy that changes the job,
+or somebody whose decision it is), the model's probability of success if released as it is,
+whether the model is sure, and what being wrong would cost. Where there is no model the rules
+and the outcomes of like cases answer, and the answer says so.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from condor_advice.gather.events import JobEvent, JobEventType
+import numpy as np
+
+from condor_advice.advise.costs import Cost, cost_of
+from condor_advice.advise.evidence import Evidence, Witness
+from condor_advice.advise.holds import Hold
+from condor_advice.advise.remedies import LIMITED, Remedy, later, release_command, remedy_for
+from condor_advice.advise.site import Site
 from condor_advice.model.rules import Rule, Verdict, posterior, rule_for
-from condor_advice.preprocess.episodes import HoldEpisode, Outcome, outcome_of
 
-# Only these outcomes say what a release does.
-_TOLD = {
-    Outcome.SUCCEEDED: True,
-    Outcome.HELD_SAME: False,
-    Outcome.HELD_OTHER: False,
-    Outcome.FAILED: False,
-}
-_SIZES = (("memory_mb", "MemoryUsage", 256, "MB"), ("disk_kb", "DiskUsage", 1024, "KB"))
-_STOPS = (
-    JobEventType.JOB_EVICTED,
-    JobEventType.JOB_TERMINATED,
-    JobEventType.JOB_HELD,
-    JobEventType.JOB_ABORTED,
-    JobEventType.SHADOW_EXCEPTION,
-)
+if TYPE_CHECKING:
+    from condor_advice.model.held import Attribution, HeldModel
+
+OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
+_BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do with one held job, why, how sure, and what it costs to be wrong."""
 
-    episode: HoldEpisode
+    hold: Hold
     verdict: Verdict
-    p_success: float
+    p_success: float  # if released now, as it is
     interval: tuple[float, float]
+    sure: bool  # False: the model abstains, or there is none
+    source: str  # "model" or "rules"
+    model: str | None
     rule: Rule
-    outcomes: tuple[bool, ...]  # of like holds whose outcome is known
-    releases: int  # of this job that led back to the same hold
-    commands: tuple[str, ...]
-    remedy: str
-    failed_release_cpu_hours: float
-    wrong_remove_cpu_hours: float
+    because: str  # why this verdict, in a few words
+    evidence: Evidence
+    remedy: Remedy
+    cost: Cost
+    notes: tuple[str, ...] = ()  # of the site's policies
+    attributions: tuple[Attribution, ...] = ()
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands to paste."""
+        return self.remedy.commands
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints; its shape is a contract."""
-        hold = self.episode
-        return {
+        """Return the object that `--json` prints; its shape is a contract: schema/advice.json."""
+        hold = self.hold
+        found: dict[str, Any] = {
             "job": str(hold.job),
             "access_point": hold.job.access_point or None,
+            "owner": hold.owner or None,
             "verdict": self.verdict.value,
             "p_success": round(self.p_success, 4),
             "confidence_interval": [round(bound, 4) for bound in self.interval],
-            "source": "rules",
-            "model": None,
+            "sure": self.sure,
+            "source": self.source,
+            "model": self.model,
+            "because": self.because,
             "hold": {
                 "code": hold.code,
                 "subcode": hold.subcode,
                 "reason": hold.reason,
-                "template": self.rule.name,
-                "at": hold.hold.time.isoformat().replace("+00:00", "Z"),
+                "template": hold.template,
+                "family": hold.family,
+                "rule": self.rule.name,
+                "at": hold.at.isoformat().replace("+00:00", "Z"),
                 "number": hold.number,
+                "execution_point": hold.point or None,
             },
-            "evidence": {
-                "like_cases": len(self.outcomes),
-                "like_cases_succeeded": sum(self.outcomes),
-                "releases_that_came_back": self.releases,
-                "why": self.rule.why,
-                "source": self.rule.source,
-            },
-            "remedy": {"commands": list(self.commands), "text": self.remedy},
+            "evidence": self.evidence.as_dict()
+            | {"why": self.rule.why, "source": self.rule.source},
+            "remedy": self.remedy.as_dict(),
             "cost": {
-                "failed_release_cpu_hours": round(self.failed_release_cpu_hours, 4),
-                "wrong_remove_cpu_hours": round(self.wrong_remove_cpu_hours, 4),
+                "failed_release_cpu_hours": round(self.cost.failed_release_cpu_hours, 4),
+                "wrong_remove_cpu_hours": round(self.cost.wrong_remove_cpu_hours, 4),
+                "known": self.cost.known,
             },
+            "notes": list(self.notes),
+            "missing": hold.missing or None,
         }
+        if self.attributions:
+            found["attributions"] = [
+                {
+                    "name": one.name,
+                    "words": one.words,
+                    "value": None if np.isnan(one.value) else one.value,
+                    "effect": round(one.effect, 4),
+                }
+                for one in self.attributions
+            ]
+        return found
 
 
-def advise_on(episode: HoldEpisode, others: Sequence[HoldEpisode] = ()) -> Advice:
-    """Judge one hold by what was known then, in the light of other holds.
+class Adviser:
+    """Judges holds; what they share (the model, like cases) is worked out once."""
 
-    `others` may hold any episodes; only those with the same code and subcode whose outcome
-    was known before this hold count.
-    """
-    like = [other for other in others if _alike(other, episode) and _known_before(other, episode)]
-    own = [other for other in like if other.job == episode.job and other.number < episode.number]
-    came_back = sum(outcome_of(other) is Outcome.HELD_SAME for other in own)
-    outcomes = tuple(_TOLD[outcome_of(other)] for other in like)
-    rule = rule_for(episode.code, episode.subcode, episode.reason, came_back)
-    chance, interval = posterior(rule.prior, outcomes)
-    run_hours = [seconds / 3600 for seconds in run_seconds(episode.history)]
-    cpus = _requested(episode.history, "RequestCpus", "Cpus") or 1.0
-    commands, remedy = _remedy(rule, episode)
-    return Advice(
-        episode=episode,
-        verdict=rule.verdict,
-        p_success=chance,
-        interval=interval,
-        rule=rule,
-        outcomes=outcomes,
-        releases=came_back,
-        commands=commands,
-        remedy=remedy,
-        failed_release_cpu_hours=max(run_hours, default=0.0) * cpus,
-        wrong_remove_cpu_hours=sum(run_hours) * cpus,
-    )
+    def __init__(
+        self,
+        model: HeldModel | None,
+        site: Site | None = None,
+        *,
+        as_of_hold: bool = False,
+        now: datetime | None = None,
+    ) -> None:
+        self.model = model
+        self.site = site or Site()
+        self._witness = Witness(as_of_hold)
+        self._now = now or datetime.now(UTC)
+
+    def advise(self, holds: Sequence[Hold], explain: bool = False) -> list[Advice]:
+        """Judge holds, in their order."""
+        chances = self._predict(holds)
+        return [
+            self._advise(hold, chance, explain) for hold, chance in zip(holds, chances, strict=True)
+        ]
+
+    def _predict(
+        self, holds: Sequence[Hold]
+    ) -> list[tuple[float, tuple[float, float], bool] | None]:
+        """Ask the model about all holds that have features, at once."""
+        found: list[tuple[float, tuple[float, float], bool] | None] = [None] * len(holds)
+        rows = [at for at, hold in enumerate(holds) if hold.episode is not None]
+        if self.model is None or not rows:
+            return found
+        episodes = [hold.episode for hold in holds if hold.episode is not None]
+        said = self.model.predict(
+            np.stack([episode.features for episode in episodes]),
+            np.concatenate([episode.steps for episode in episodes]),
+            np.append(0, np.cumsum([len(episode.steps) for episode in episodes])),
+        )
+        for at, p, low, high, sure in zip(
+            rows,
+            said.p_success.tolist(),
+            said.low.tolist(),
+            said.high.tolist(),
+            said.sure.tolist(),
+            strict=True,
+        ):
+            found[at] = (p, (low, high), sure)
+        return found
+
+    def _advise(
+        self, hold: Hold, said: tuple[float, tuple[float, float], bool] | None, explain: bool
+    ) -> Advice:
+        evidence = self._witness.evidence(hold)
+        rule = rule_for(hold.code, hold.subcode, hold.reason, evidence.came_back)
+        source, model = "rules", None
+        if said is not None and self.model is not None:
+            chance, interval, sure = said
+            source, model = "model", self.model.name
+        else:
+            like = evidence.like
+            outcomes = (
+                [True] * like.succeeded + [False] * (like.released - like.succeeded) if like else []
+            )
+            chance, interval = posterior(rule.prior, outcomes)
+            sure = False
+        cost = cost_of(hold)
+        remedy = remedy_for(hold, rule, evidence, self.site, self._now)
+        threshold = max(self._release_above(source), cost.threshold)
+        verdict, because = decide(
+            hold, rule, chance, sure or source == "rules", threshold, evidence, remedy, self.site
+        )
+        remedy = self._fitting(verdict, hold, rule, remedy)
+        attributions: tuple[Attribution, ...] = ()
+        if explain and source == "model" and self.model is not None and hold.episode is not None:
+            attributions = tuple(self.model.explain(hold.episode.features, hold.episode.steps))
+        return Advice(
+            hold=hold,
+            verdict=verdict,
+            p_success=chance,
+            interval=interval,
+            sure=sure,
+            source=source,
+            model=model,
+            rule=rule,
+            because=because,
+            evidence=evidence,
+            remedy=remedy,
+            cost=cost,
+            notes=policy_notes(hold, self.site, self._now),
+            attributions=attributions,
+        )
+
+    def _release_above(self, source: str) -> float:
+        if self.site.release_above is not None:
+            return self.site.release_above
+        if source == "model" and self.model is not None:
+            return self.model.release_above
+        return 0.5
+
+    def _fitting(self, verdict: Verdict, hold: Hold, rule: Rule, remedy: Remedy) -> Remedy:
+        """Return the remedy in the form that the verdict asks for."""
+        if verdict is Verdict.RELEASE and not remedy.gone:
+            return later(hold, rule, self.site, self._now) if _passes(hold, rule) else Remedy(
+                "release it", (release_command(hold),), rule.source
+            )  # fmt: skip
+        if verdict is Verdict.REMOVE:
+            return Remedy(
+                "remove it, find out why, and submit it again",
+                (f"condor_rm {hold.job}",),
+                rule.source,
+            )
+        return remedy
 
 
-def run_seconds(events: Sequence[JobEvent]) -> list[float]:
-    """Return how long each run of a job took, as far as its events tell."""
-    runs: list[float] = []
-    started = None
-    for event in events:
-        if event.type == JobEventType.EXECUTE:
-            started = event.time
-        elif event.type in _STOPS and started is not None:
-            runs.append(max(0.0, (event.time - started).total_seconds()))
-            started = None
-    return runs
+def _passes(hold: Hold, rule: Rule) -> bool:
+    from condor_advice.advise.remedies import PASSING
+
+    return hold.family in PASSING and rule.verdict is Verdict.RELEASE
 
 
-def _alike(other: HoldEpisode, episode: HoldEpisode) -> bool:
-    return (other.code, other.subcode) == (episode.code, episode.subcode)
+def decide(
+    hold: Hold,
+    rule: Rule,
+    chance: float,
+    sure: bool,
+    threshold: float,
+    evidence: Evidence,
+    remedy: Remedy,
+    site: Site,
+) -> tuple[Verdict, str]:
+    """Return the verdict, and why in a few words."""
+    somebody = _whose(hold, rule, site)
+    if somebody:
+        return Verdict.ASK, somebody
+    if site.is_fatal(hold.code, hold.subcode):
+        return Verdict.REMOVE, "this site never lets such a job run again"
+    if site.max_holds is not None and hold.number > site.max_holds:
+        return Verdict.REMOVE, f"held {hold.number} times, where {site.max_holds} are allowed"
+    if remedy.gone:
+        return Verdict.RELEASE, "the cause is gone"
+    if rule.verdict is Verdict.REMOVE:
+        return Verdict.REMOVE, "it keeps coming back"
+    if remedy.edits or hold.family in LIMITED:
+        # It was stopped at a limit, or at a broken execution point: a release as it is may
+        # succeed by luck, the same release with the edit costs no more.
+        return Verdict.FIX, "released as it is it meets the same limit"
+    if sure and chance >= threshold:
+        return Verdict.RELEASE, "it will probably succeed as it is"
+    if rule.verdict is Verdict.FIX:
+        return Verdict.FIX, "something has to be put right first"
+    if not sure:
+        return Verdict.ASK, "too little is known to be sure"
+    if rule.verdict is Verdict.ASK and rule.codes != ():
+        return Verdict.ASK, "only its owner knows what the policy guards against"
+    if evidence.came_back and chance < min(0.1, threshold):
+        return Verdict.REMOVE, "it came back, and a release will most likely fail again"
+    return Verdict.ASK, "a release will probably fail, and no remedy is known"
 
 
-def _known_before(other: HoldEpisode, episode: HoldEpisode) -> bool:
-    """Tell whether the outcome of `other` had been decided when this job was held."""
-    if (other.job, other.number) == (episode.job, episode.number):
-        return False
-    outcome = outcome_of(other)
-    return outcome in _TOLD and other.aftermath[-1].time <= episode.hold.time
+def _whose(hold: Hold, rule: Rule, site: Site) -> str:
+    """Say whose decision it is, where it is somebody's."""
+    if hold.code == 1:
+        by = _BY_USER.search(hold.reason)
+        who = by[1].split("@")[0] if by else ""
+        if who and hold.owner and who != hold.owner:
+            return "somebody else than its owner held it"
+        return "its owner held it"
+    if hold.code in OWNERS:
+        return "it is on hold on purpose"
+    if site.is_staffs(hold.code, hold.subcode):
+        return "the staff decides about such holds"
+    if hold.feature("hold_while_held"):
+        return "its hold was edited while it was held"
+    if rule.name in ("site policy", "account or version trouble"):
+        return "the staff set this hold"
+    return ""
 
 
-def _remedy(rule: Rule, episode: HoldEpisode) -> tuple[tuple[str, ...], str]:
-    """Fill in the rule's commands; what cannot be filled in is said in words instead."""
-    events = (*episode.history, episode.hold)
-    remedy = rule.remedy
-    values: dict[str, Any] = {"job": str(episode.job)}
-    # It was stopped at the peak that was measured, so its real need is above that.
-    for field, attribute, unit, words in _SIZES:
-        used = _peak(events, attribute)
-        if used and any(field in command for command in rule.commands):
-            values[field] = _step_up(used, unit)
-            remedy += f" (measured when it was stopped: {used:.0f} {words}; it needs more)"
-    longest = max(run_seconds(events), default=0.0)
-    if longest:
-        values["duration_s"] = _step_up(longest, 3600)
-    commands = []
-    for command in rule.commands:
-        try:
-            commands.append(command.format(**values))
-        except KeyError:  # not measured: leave the number to the owner
-            return (), remedy
-    return tuple(commands), remedy
+def policy_notes(hold: Hold, site: Site, now: datetime) -> tuple[str, ...]:
+    """Say which of the site's deadlines concern a job."""
+    notes = []
+    pool = site.name or "this pool"
+    if site.remove_held_after_days is not None:
+        left = site.remove_held_after_days - (now - hold.at).total_seconds() / 86400
+        days = f"{site.remove_held_after_days:g} days"
+        if left > 0:
+            shown = f"{left:.0f} left" if left >= 1.5 else f"{left * 24:.0f} hours left"
+            notes.append(f"{pool} removes held jobs after {days}: {shown}")
+        else:
+            notes.append(f"{pool} removes held jobs after {days}: that is over")
+    if site.max_holds is not None and hold.number >= site.max_holds:
+        notes.append(f"{pool} lets a job be held {site.max_holds} times: this is {hold.number}")
+    if site.contact and (site.is_staffs(hold.code, hold.subcode) or hold.code in (26, 27)):
+        notes.append(f"ask: {site.contact}")
+    return tuple(notes)
 
 
-def _step_up(used: float, unit: int) -> int:
-    """Return the next whole multiple of a unit above half as much again as was used."""
-    return int(used * 1.5 // unit + 1) * unit
+def caller() -> str:
+    """Return the name of who runs this."""
+    import pwd
 
-
-def _peak(events: Sequence[JobEvent], name: str) -> float | None:
-    found = [event.ad[name] for event in events if name in event.ad]
-    numbers = [float(value) for value in found if isinstance(value, int | float)]
-    return max(numbers, default=None)
-
-
-def _requested(events: Sequence[JobEvent], *names: str) -> float | None:
-    for event in reversed(events):
-        for name in names:
-            value = event.ad.get(name, event.ad.get("ExecuteProps", {}).get(name))
-            if isinstance(value, int | float):
-                return float(value)
-    return None
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

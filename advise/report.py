@@ -1,111 +1,405 @@
-"""Advice as text: a block per group of jobs that share a reason and a verdict."""
+"""Advice as text: a block per group of jobs that share a reason and a verdict.
+
+A terminal gets colours, and a table above the blocks when there are several; a pipe gets the
+same words without them. Thousands of jobs make as many blocks as they have reasons, and no more
+than fit on a few screens.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
-
-import click
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
+from condor_advice.gather.events import JobId
 from condor_advice.model.rules import Verdict
 
-_COLOURS = {
-    Verdict.RELEASE: "green",
-    Verdict.FIX: "yellow",
-    Verdict.REMOVE: "red",
-    Verdict.ASK: "cyan",
-}
-_SHOWN_IDS = 8
+_COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
+NARROWEST, WIDEST = 40, 110
+PIPE_WIDTH = 100
+SHOWN_IDS = 8  # ranges of ids in a title
+SHOWN_BLOCKS = 12
+SHOWN_COMMANDS = 8  # of one kind in a block
+SHOWN_ATTRIBUTIONS = 8
+LABEL = 9  # columns before the words
 
 
-def report(advices: Sequence[Advice]) -> str:
-    """Return the whole answer: groups, largest first, then a line of totals."""
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How wide, and whether in colour."""
+
+    width: int = PIPE_WIDTH
+    colour: bool = False
+    terminal: bool = False
+
+    @classmethod
+    def of_stdout(cls) -> Style:
+        """Look at where the answer goes; NO_COLOR and TERM=dumb are respected."""
+        terminal = sys.stdout.isatty()
+        columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        return cls(max(NARROWEST, min(columns, WIDEST)), terminal and not plain, terminal)
+
+    def paint(self, text: str, colour: int) -> str:
+        """Return text in bold colour, where there are colours."""
+        return f"\x1b[1;{colour}m{text}\x1b[0m" if self.colour else text
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Jobs with one verdict for one reason."""
+
+    advices: tuple[Advice, ...]
+    hidden: bool = False  # other people's: counted, not named
+
+    @property
+    def first(self) -> Advice:
+        """The one that speaks for all."""
+        return self.advices[0]
+
+    def __len__(self) -> int:
+        return len(self.advices)
+
+
+def report(
+    advices: Sequence[Advice],
+    notes: Sequence[str] = (),
+    style: Style | None = None,
+    mine: str | None = None,
+    by: str = "",
+) -> str:
+    """Return the whole answer: groups, largest first, then a line of totals and what is missing.
+
+    With `mine`, jobs of other owners are counted and not named.
+    """
+    style = style or Style()
+    groups = grouped(advices, mine)
+    parts = []
+    if style.terminal and len(groups) > 1:
+        parts.append(_table(groups, style))
+    parts += [_block(group, style) for group in groups[:SHOWN_BLOCKS]]
+    if len(groups) > SHOWN_BLOCKS:
+        rest = groups[SHOWN_BLOCKS:]
+        parts.append("\n".join(_one_line(group, style) for group in rest[:SHOWN_BLOCKS]))
+        if len(rest) > SHOWN_BLOCKS:
+            jobs = sum(map(len, rest[SHOWN_BLOCKS:]))
+            parts.append(
+                f"... and {jobs:,} jobs in {len(rest) - SHOWN_BLOCKS:,} more groups: name their "
+                "ids, or use --json"
+            )
+    parts.append(_totals(advices, notes, style, by))
+    return "\n\n".join(parts)
+
+
+def grouped(advices: Iterable[Advice], mine: str | None = None) -> list[Group]:
+    """Put jobs together that share a verdict, a reason and, where hidden, not being one's own."""
     groups: dict[tuple[object, ...], list[Advice]] = {}
     for advice in advices:
-        hold = advice.episode
-        key = (advice.verdict, advice.rule.name, hold.code, hold.subcode)
+        hold = advice.hold
+        hidden = mine is not None and hold.owner != mine
+        key = (hidden, advice.verdict, advice.rule.name, hold.code, hold.subcode, hold.template)
         groups.setdefault(key, []).append(advice)
-    ordered = sorted(groups.values(), key=len, reverse=True)
-    totals = [
-        f"{sum(a.verdict is verdict for a in advices)} {verdict.value}"
-        for verdict in Verdict
-        if any(a.verdict is verdict for a in advices)
-    ]
-    jobs = "1 held job" if len(advices) == 1 else f"{len(advices)} held jobs"
-    blocks = [_block(group) for group in ordered]
-    return "\n\n".join([*blocks, f"{jobs}: {', '.join(totals)}; by the rules, no model yet."])
+    found = [Group(tuple(group), bool(key[0])) for key, group in groups.items()]
+    return sorted(found, key=lambda group: (-len(group), group.first.hold.job))
 
 
-def _block(group: Sequence[Advice]) -> str:
-    first = group[0]
-    hold = first.episode
-    width = min(shutil.get_terminal_size((100, 24)).columns, 110)
-    title = click.style(f"{first.verdict.value:<8}", fg=_COLOURS[first.verdict], bold=True)
-    low, high = first.interval
-    chance = f"{first.p_success:.0%} would succeed if released as is ({low:.0%} to {high:.0%})"
-    lines = [f"{title} {_ids(group)}: {first.rule.name}", _line("chance", chance, width)]
+# ---- one group -------------------------------------------------------------------------------
+
+
+def _block(group: Group, style: Style) -> str:
+    advice = group.first
+    hold = advice.hold
+    title = f"{advice.verdict.value:<8} "
+    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}"
+    lines = _wrapped(title, words, style.width, " " * LABEL).split("\n")
+    lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
     codes = "" if hold.code is None else f" [{hold.code}/{hold.subcode}]"
-    lines.append(_line("held", (hold.reason or "no reason given") + codes, width, limit=3))
-    lines.append(_line("why", _why(first), width))
-    cost = (
-        f"a failed release costs about {_hours(first.failed_release_cpu_hours)}, a wrong remove "
-        f"throws {_hours(first.wrong_remove_cpu_hours)} away"
-    )
-    if first.failed_release_cpu_hours or first.wrong_remove_cpu_hours:
-        lines.append(_line("cost", cost, width))
-    lines.append(_line("do", first.remedy, width))
-    for command in _commands(group):
-        lines.append(f"           {command}")
+    reason = hold.template if group.hidden else hold.reason
+    when = _when(group)
+    lines.append(_line("held", f"{reason or 'no reason given'}{codes} {when}", style, limit=4))
+    lines.append(_line("why", "; ".join(why(advice)), style))
+    if advice.attributions:
+        lines += _explained(advice, style)
+    if cost := _cost(group):
+        lines.append(_line("cost", cost, style))
+    lines.append(_line("do", _do(group), style))
+    if not group.hidden:
+        lines += [f"{'':11}{command}" for command in commands(group)]
+    for note in dict.fromkeys(note for one in group.advices for note in one.notes):
+        lines.append(_line("policy", note, style))
+        break  # of many jobs the first one's deadline is enough
     return "\n".join(lines)
 
 
-def _why(advice: Advice) -> str:
-    why = advice.rule.why
-    if advice.outcomes:
-        why += (
-            f"; {sum(advice.outcomes)} of {len(advice.outcomes)} jobs held for this reason "
-            "before finished after a release"
+def _one_line(group: Group, style: Style) -> str:
+    advice = group.first
+    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}; {_do(group)}"
+    short = textwrap.shorten(words, style.width - LABEL, placeholder=" ...")
+    return f"{style.paint(advice.verdict.value, _COLOURS[advice.verdict]):<8} {short}"
+
+
+def _who(group: Group) -> str:
+    if group.hidden:
+        return _jobs(len(group)) + " of others"
+    jobs = [advice.hold.job for advice in group.advices]
+    count = f"{len(jobs):,} jobs, " if len(jobs) > 1 else ""
+    return count + compact_ids(jobs)
+
+
+def _chance(group: Group) -> str:
+    chances = sorted(advice.p_success for advice in group.advices)
+    low, high = group.first.interval
+    if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
+        return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
+    shown = f"{group.first.p_success:.0%} would succeed if released as is"
+    return f"{shown} ({low:.0%} to {high:.0%})"
+
+
+def _when(group: Group) -> str:
+    now = datetime.now(UTC)
+    first = min(advice.hold.at for advice in group.advices)
+    since = _ago((now - first).total_seconds())
+    number = group.first.hold.number
+    if len(group) == 1 and number > 1:
+        return f"({since}, its {_ordinal(number)} hold)"
+    return f"({since})"
+
+
+def why(advice: Advice) -> list[str]:
+    """Say why, in HTCondor's and the facilitators' words and in counts."""
+    evidence = advice.evidence
+    found = [advice.rule.why]
+    like = evidence.like
+    if like is not None and like.released:
+        more = "the latest " if like.capped else ""
+        found.append(
+            f"{like.succeeded:,} of {more}{like.released:,} jobs held for this reason in the last "
+            f"{_span(like.seconds)} finished after a release"
         )
-    if advice.releases:
-        why += f"; this job was released {advice.releases} times for it and held again"
-    return why
-
-
-def _commands(group: Sequence[Advice]) -> list[str]:
-    """Return each command once, for all jobs of the group where it is the same for all."""
-    found: list[str] = []
-    for place in range(len(group[0].commands)):
-        by_words: dict[tuple[str, str], list[str]] = {}
-        for advice in group:
-            if place < len(advice.commands):
-                job = str(advice.episode.job)
-                before, _, after = advice.commands[place].partition(job)
-                by_words.setdefault((before, after), []).append(job)
-        for (before, after), jobs in by_words.items():
-            if after.strip():  # condor_qedit takes one job, or a constraint
-                found += [f"{before}{job}{after}" for job in jobs[:_SHOWN_IDS]]
-                if len(jobs) > _SHOWN_IDS:
-                    found.append(f"# ... and so for {len(jobs) - _SHOWN_IDS} more; see --json")
-            else:
-                found.append(f"{before}{' '.join(jobs)}")
+    elif like is not None:
+        found.append("no release after such a hold is known here yet")
+    if evidence.mates_released:
+        found.append(
+            f"{evidence.mates_succeeded:,} of {evidence.mates_released:,} releases in its own "
+            "cluster worked"
+        )
+    if evidence.came_back:
+        found.append(f"this job was held for it {_times(evidence.came_back)} before")
+    starts = evidence.starts
+    if starts:
+        found.append(f"it has run {_times(starts)}")
+    if evidence.black_hole:
+        found.append(
+            f"{evidence.point_share:.0%} of the last hour's holds for this reason were on "
+            f"{advice.hold.point}, where {evidence.point_start_share:.0%} of all jobs start"
+        )
+    if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
+        found.append(advice.because)
     return found
 
 
-def _ids(group: Sequence[Advice]) -> str:
-    jobs = [str(advice.episode.job) for advice in group]
-    more = f" and {len(jobs) - _SHOWN_IDS} more" if len(jobs) > _SHOWN_IDS else ""
-    count = f"{len(jobs)} jobs, " if len(jobs) > 1 else ""
-    return f"{count}{' '.join(jobs[:_SHOWN_IDS])}{more}"
+def _do(group: Group) -> str:
+    remedy = group.first.remedy
+    texts = dict.fromkeys(advice.remedy.text for advice in group.advices)
+    if len(texts) > 1 and remedy.edits:
+        return f"{remedy.text} (each job's own size is in its command)"
+    if group.first.verdict is Verdict.ASK and group.first.because.startswith("too little"):
+        return f"look at it; if it is worth a try: {remedy.text}"
+    return remedy.text
 
 
-def _line(label: str, words: str, width: int, limit: int | None = None) -> str:
-    indent = " " * 9
+def _cost(group: Group) -> str:
+    failed = sum(advice.cost.failed_release_cpu_hours for advice in group.advices)
+    wrong = sum(advice.cost.wrong_remove_cpu_hours for advice in group.advices)
+    if not any(advice.cost.known for advice in group.advices):
+        return ""
+    if not failed and not wrong:
+        return "it has not run yet: a failed release costs next to nothing"
+    return (
+        f"a failed release costs about {hours(failed)}, a wrong remove throws {hours(wrong)} away"
+    )
+
+
+def _explained(advice: Advice, style: Style) -> list[str]:
+    lines = []
+    for at, one in enumerate(advice.attributions[:SHOWN_ATTRIBUTIONS]):
+        label = "model" if at == 0 else ""
+        lines.append(_line(label, f"{one.effect:+.2f} {one.words}", style))
+    return lines
+
+
+# ---- commands --------------------------------------------------------------------------------
+
+
+def commands(group: Group) -> list[str]:
+    """Return each command once, for all jobs of the group where it is the same for all."""
+    if len(group) == 1:
+        return list(group.first.commands)
+    found: list[str] = []
+    by_hand: dict[str, None] = {}
+    edits: dict[tuple[str, str], list[JobId]] = {}
+    verbs: dict[str, list[JobId]] = {}
+    for advice in group.advices:
+        job = advice.hold.job
+        for name, value in advice.remedy.edits:
+            edits.setdefault((name, value), []).append(job)
+        for command in advice.commands:
+            words = command.split(" ")
+            if command in (f"condor_release {job}", f"condor_rm {job}"):
+                verbs.setdefault(words[0], []).append(job)
+            elif words[0] != "condor_qedit":
+                by_hand[command] = None
+    found += _first_few(list(by_hand))
+    code, subcode = group.first.hold.code, group.first.hold.subcode
+    found += _first_few(
+        [
+            f"condor_qedit {_named(jobs, code, subcode)} {name} {shlex.quote(value)}"
+            for (name, value), jobs in edits.items()
+        ]
+    )
+    for verb, jobs in verbs.items():
+        few = len(jobs) <= SHOWN_IDS
+        named = " ".join(map(str, jobs)) if few else _named(jobs, code, subcode)
+        found.append(f"{verb} {named}")
+    return found
+
+
+def _first_few(lines: list[str]) -> list[str]:
+    if len(lines) <= SHOWN_COMMANDS:
+        return lines
+    return [*lines[:SHOWN_COMMANDS], f"# ... and {len(lines) - SHOWN_COMMANDS:,} more; see --json"]
+
+
+def _named(jobs: Sequence[JobId], code: int | None, subcode: int | None) -> str:
+    """Name jobs for a command that takes one id or a constraint; only while they are held."""
+    if len(jobs) == 1:
+        return str(jobs[0])
+    terms = [
+        f"ClusterId == {cluster} && "
+        + (f"ProcId == {first}" if first == last else f"ProcId >= {first} && ProcId <= {last}")
+        for cluster, first, last in ranges(jobs)
+    ]
+    if len(terms) > SHOWN_IDS and code is not None:
+        # So many pieces that the reason names them better than their numbers.
+        same = f"HoldReasonCode == {code} && HoldReasonSubCode == {subcode}"
+        clusters = sorted({job.cluster for job in jobs})
+        listed = ", ".join(map(str, clusters))
+        terms = [f"member(ClusterId, {{{listed}}}) && {same}"]
+    any_of = " || ".join(f"({term})" for term in terms) if len(terms) > 1 else terms[0]
+    return f"-constraint {shlex.quote(f'JobStatus == 5 && ({any_of})')}"
+
+
+def ranges(jobs: Iterable[JobId]) -> list[tuple[int, int, int]]:
+    """Return (cluster, first proc, last proc) of consecutive jobs, in order."""
+    found: list[tuple[int, int, int]] = []
+    for job in sorted(set(jobs)):
+        if found and found[-1][0] == job.cluster and found[-1][2] == job.proc - 1:
+            found[-1] = (job.cluster, found[-1][1], job.proc)
+        else:
+            found.append((job.cluster, job.proc, job.proc))
+    return found
+
+
+def compact_ids(jobs: Iterable[JobId], most: int = SHOWN_IDS) -> str:
+    """Return ids as `1234.0-9 1240.3`, and how many more there are."""
+    found = ranges(jobs)
+    shown = [
+        f"{cluster}.{first}" if first == last else f"{cluster}.{first}-{last}"
+        for cluster, first, last in found[:most]
+    ]
+    rest = sum(last - first + 1 for _, first, last in found[most:])
+    return " ".join(shown) + (f" and {rest:,} more" if rest else "")
+
+
+# ---- around the groups -----------------------------------------------------------------------
+
+
+def _table(groups: Sequence[Group], style: Style) -> str:
+    """Return an overview of the groups for people at a terminal."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold" if style.colour else "")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("jobs", justify="right", no_wrap=True)
+    table.add_column("chance", justify="right", no_wrap=True)
+    table.add_column("reason", overflow="ellipsis", no_wrap=True)
+    table.add_column("ids", overflow="ellipsis", no_wrap=True, ratio=1)
+    names = {32: "green", 33: "yellow", 31: "red", 36: "cyan"}
+    for group in groups[: 2 * SHOWN_BLOCKS]:
+        advice = group.first
+        middle = sorted(one.p_success for one in group.advices)[len(group) // 2]
+        ids = "of others" if group.hidden else compact_ids(a.hold.job for a in group.advices)
+        colour = names[_COLOURS[advice.verdict]] if style.colour else ""
+        table.add_row(
+            f"[{colour}]{advice.verdict.value}[/]" if colour else advice.verdict.value,
+            f"{len(group):,}",
+            f"{middle:.0%}",
+            advice.rule.name,
+            ids,
+        )
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=style.width,
+        force_terminal=style.colour,
+        color_system="standard" if style.colour else None,
+        highlight=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
+
+
+def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: str) -> str:
+    counts = [
+        f"{sum(advice.verdict is verdict for advice in advices):,} {verdict.value}"
+        for verdict in Verdict
+        if any(advice.verdict is verdict for advice in advices)
+    ]
+    held = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
+    lines = [f"{held}: {', '.join(counts)}; {by or said_by(advices)}."]
+    missing: dict[str, int] = {}
+    for advice in advices:
+        if advice.hold.missing:
+            missing[advice.hold.missing] = missing.get(advice.hold.missing, 0) + 1
+    said = [
+        *notes,
+        *(f"{_jobs(count)}: {words}" for words, count in missing.items()),
+    ]
+    lines += [_wrapped("note: ", words, style.width, "      ") for words in dict.fromkeys(said)]
+    return "\n".join(lines)
+
+
+def said_by(advices: Sequence[Advice]) -> str:
+    """Say where the probabilities come from."""
+    models = sorted({advice.model for advice in advices if advice.model})
+    ruled = sum(advice.source == "rules" for advice in advices)
+    if not models:
+        return "by the rules, no model was used"
+    by = f"by model {', '.join(models)}"
+    return by if not ruled else f"{by}, {ruled:,} by the rules"
+
+
+# ---- words -----------------------------------------------------------------------------------
+
+
+def _line(label: str, words: str, style: Style, limit: int | None = None) -> str:
+    return _wrapped(f"  {label:<7}", words, style.width, " " * LABEL, limit)
+
+
+def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = None) -> str:
     wrapper = textwrap.TextWrapper(
-        width=max(width, 40),
-        initial_indent=f"  {label:<7}",
-        subsequent_indent=indent,
+        width=width,
+        initial_indent=first,
+        subsequent_indent=rest,
         max_lines=limit,
         placeholder=" ...",
         break_on_hyphens=False,
@@ -113,7 +407,34 @@ def _line(label: str, words: str, width: int, limit: int | None = None) -> str:
     return wrapper.fill(" ".join(words.split()))
 
 
-def _hours(hours: float) -> str:
-    if hours >= 1:
-        return f"{hours:.1f} CPU hours"
-    return f"{hours * 60:.0f} CPU minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} CPU seconds"
+def hours(value: float) -> str:
+    """Say an amount of CPU time."""
+    if value >= 1:
+        return f"{value:,.1f} CPU hours"
+    return f"{value * 60:.0f} CPU minutes" if value * 60 >= 1 else f"{value * 3600:.0f} CPU seconds"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _ordinal(number: int) -> str:
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{ending}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} h" if seconds <= 86400 else f"{seconds / 86400:.0f} days"
+
+
+def _ago(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.0f} {name} ago"
+    return "a moment ago" if seconds < 60 else "a minute ago"

@@ -43,6 +43,7 @@ HOLD_ATTRIBUTES = (
     "SuccessCheckpointExitCode", "StageInFinish", "SubmitVersion", "CondorVersion",
     "ActivationDuration", "ActivationExecutionDuration", "ActivationSetupDuration",
     "ActivationTeardownDuration", "MachineAttrMachine0", "MachineAttrName0",
+    "Requirements", "JobDurationCategory",
 )  # fmt: skip
 
 # How a job ended.

@@ -383,6 +383,12 @@ class KeptEpisodes:
         return None if last is None else last / 1e6, float(at)
 
     @cached_property
+    def last_us(self) -> int | None:
+        """When the last event happened that was taken up, in microseconds."""
+        [[last]] = self._tables.rows("SELECT last_us FROM kept_pass")
+        return None if last is None else int(last)
+
+    @cached_property
     def access_points(self) -> dict[int, str]:
         """The access points by their number."""
         found = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
@@ -420,6 +426,18 @@ class KeptEpisodes:
         if owner is not None:
             where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
         return self._select(f"{where} ORDER BY job", () if owner is None else (owner,))
+
+    def numbered_holds(self, number: int, owner: str | None = None) -> list[KeptEpisode]:
+        """Return the hold with this number of every job that has one; reads all episodes."""
+        where = "number = ?"
+        if owner is not None:
+            where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
+        values = (number,) if owner is None else (number, owner)
+        return self._select(f"{where} ORDER BY job", values)
+
+    def knows_owners(self) -> bool:
+        """Tell whether the events say whose jobs they are of."""
+        return bool(self._tables.rows("SELECT 1 FROM kept_names WHERE kind = 'owner' LIMIT 1"))
 
     def latest_of(self, jobs: Iterable[JobId]) -> dict[JobId, KeptEpisode]:
         """Return the last hold of each of these jobs that has any."""

@@ -642,13 +642,12 @@ def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
     over = np.flatnonzero(
         (rows["kind"] == Kind.JOB_HELD) & (rows["family"] == FAMILY_INDEX["memory"])
     )
+    last = np.append(-1, over)[np.searchsorted(over, ends)]
     overrun = []
-    for start, end, most in zip(begin.tolist(), ends.tolist(), memory.tolist(), strict=True):
-        held = over[(over > start) & (over < end)] if len(over) else over
-        if len(held):
-            before = float(np.fmax.reduce(used[start : held[-1]]))
-            if before > 0 and most > 0:
-                overrun.append(most / before)
+    for job_row in np.flatnonzero(last > begin).tolist():
+        before = float(np.fmax.reduce(used[begin[job_row] : last[job_row]]))
+        if before > 0 and memory[job_row] > 0:
+            overrun.append(memory[job_row] / before)
     return Finished(
         np.concatenate((cluster_of(job[several]), batch[named])),
         np.concatenate((memory[several], memory[named])),

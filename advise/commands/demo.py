@@ -19,12 +19,14 @@ LOG = Path(__file__).resolve().parents[1] / "demo.log"
 def demo(ctx: click.Context) -> None:
     """Read a real event log into a temporary store and advise on its held jobs."""
     from condor_advice.advise.commands.job import job
+    from condor_advice.preprocess.kept import KeptEpisodes
 
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as directory:
         path = Path(directory) / "store.sqlite"
         with Store(path) as store:
             clock = Clock(find_zone("UTC"))
             Collector(store, [str(LOG)], access_point="demo", clock=clock, rotations=False).read()
+            KeptEpisodes(store).take_up()
             events = sum(store.counts_by_type().values())
         click.echo(f"{events} events of {LOG.name}, recorded on a real HTCondor pool:\n")
         ctx.invoke(job, store=str(path))

@@ -3,100 +3,138 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+import time
+from typing import TYPE_CHECKING
 
 import click
 
-from condor_advice.advise.advice import advise_on
-from condor_advice.advise.jobids import WantedJobs, parse_job_id
-from condor_advice.advise.report import report
-from condor_advice.gather.clock import Clock, find_zone
-from condor_advice.gather.errors import NoSuchJob
-from condor_advice.gather.sequences import JobSequence, read_log, sequences
-from condor_advice.gather.store import Store, default_store_path
-from condor_advice.preprocess.episodes import HoldEpisode, hold_episodes, is_held
+from condor_advice.advise.jobids import parse_job_id
+from condor_advice.gather.errors import AdviceError, UsageError
+
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
+    from condor_advice.advise.asking import Question
+    from condor_advice.model.held import HeldModel
+
+# The schedd serves everybody; it is not asked more often than this.
+WATCH_SECONDS = 60.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("job_ids", metavar="[JOBID]...", nargs=-1)
-@click.option("--log", "logs", multiple=True, metavar="FILE", help="Read event logs, not a store.")
-@click.option("--store", metavar="FILE", help="The store to use.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="Read event logs; neither a pool nor a store is needed.",
+)
+@click.option(
+    "--store",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="Answer from this store, without asking the schedd.",
+)
+@click.option("--all", "everybody", is_flag=True, help="Everybody's held jobs.")
+@click.option("--user", metavar="NAME", help="The held jobs of one user.")
+@click.option(
+    "--constraint", metavar="EXPR", help="Held jobs for which a ClassAd expression holds."
+)
 @click.option("--hold", "number", type=click.IntRange(1), help="The N-th hold, not the last.")
 @click.option("--zone", help="Time zone of logs that carry local time (default: the machine's).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
+@click.option("--explain", is_flag=True, help="Say which features and events made the probability.")
+@click.option("--watch", is_flag=True, help="Look again every minute, until Ctrl-C.")
 def job(
     job_ids: tuple[str, ...],
     logs: tuple[str, ...],
     store: str | None,
+    everybody: bool,
+    user: str | None,
+    constraint: str | None,
     number: int | None,
     zone: str | None,
     as_json: bool,
+    explain: bool,
+    watch: bool,
 ) -> None:
     """Say whether held jobs are better released, fixed or removed, and why.
 
-    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7; with none, all held jobs are meant.
+    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7; with none, your own held jobs are meant, as
+    the schedd has them.
     """
-    wanted = [parse_job_id(text) for text in job_ids]
-    found = _from_logs(logs, zone) if logs else _from_store(store, wanted)
-    holds = _wanted_holds(found, wanted, number)
-    if not holds:
-        click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
+    if logs and store:
+        raise UsageError("--log and --store are two places to look in; name one of them")
+    if everybody and user:
+        raise UsageError("--all and --user exclude each other")
+    from condor_advice.advise.asking import Question
+
+    question = Question(
+        wanted=tuple(parse_job_id(text) for text in job_ids),
+        logs=logs,
+        store=store,
+        number=number,
+        zone=zone,
+        everybody=everybody,
+        user=user,
+        constraint=constraint,
+    )
+    if not watch:
+        answer(question, as_json, explain)
         return
-    others = [episode for sequence in found for episode in hold_episodes(sequence)]
-    advices = [advise_on(episode, others) for episode in holds]
+    while True:
+        if sys.stdout.isatty() and not as_json:
+            click.clear()
+        answer(question, as_json, explain)
+        time.sleep(WATCH_SECONDS)
+
+
+def answer(question: Question, as_json: bool, explain: bool) -> list[Advice]:
+    """Find the holds, judge them, print; return the advice for those who act on it."""
+    from condor_advice.advise.advice import Adviser
+    from condor_advice.advise.asking import find_holds
+    from condor_advice.advise.site import load_site
+
+    site = load_site()
+    found = find_holds(question, site)
+    try:
+        if not found.holds:
+            click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
+            for note in found.notes:
+                click.echo(f"note: {note}", err=True)
+            return []
+        model = _model(found.notes)
+        adviser = Adviser(model, site, as_of_hold=question.number is not None)
+        advices = adviser.advise(found.holds, explain)
+    finally:
+        found.close()
     if as_json:
-        for advice in advices:
-            click.echo(json.dumps(advice.as_dict()))
+        out = "\n".join(json.dumps(advice.as_dict()) for advice in advices)
+        click.echo(out)
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
     else:
-        click.echo(report(advices))
+        from condor_advice.advise.advice import caller
+        from condor_advice.advise.report import Style, report
+
+        mine = caller() if found.private else None
+        click.echo(report(advices, found.notes, Style.of_stdout(), mine))
+    return advices
 
 
-def _from_logs(logs: Sequence[str], zone: str | None) -> list[JobSequence]:
-    clock = Clock(find_zone(zone))
-    return sequences(event for log in logs for event in read_log(log, clock).events())
+def _model(notes: list[str]) -> HeldModel | None:
+    """Load the model in use; without one the rules answer, and say so."""
+    from condor_advice.model.held import STARTER, HeldModel
 
+    try:
+        try:
+            from condor_advice.model.registry import Registry
 
-def _from_store(path: str | None, wanted: Sequence[WantedJobs]) -> list[JobSequence]:
-    with Store(path or default_store_path(), readonly=True) as store:
-        if wanted:
-            # A job's cluster-mates are its likes, so the whole cluster is read.
-            clusters = dict.fromkeys(jobs.cluster for jobs in wanted)
-            pieces = [piece for cluster in clusters for piece in store.job_pieces(cluster)]
-        else:
-            pieces = list(store.pieces())
-        return sequences(
-            event for piece in pieces for event in piece.columns.events(piece.access_point)
-        )
-
-
-def _wanted_holds(
-    found: Sequence[JobSequence], wanted: Sequence[WantedJobs], number: int | None
-) -> list[HoldEpisode]:
-    """Return the hold to judge of each job that is asked for, in the order of asking."""
-    if not wanted:
-        held = [s for s in found if (hold_episodes(s) if number else is_held(s))]
-        return [hold for s in held for hold in _chosen(s, number)]
-    holds = []
-    for jobs in wanted:
-        named = [
-            sequence
-            for sequence in found
-            if jobs.includes(sequence.job.cluster, sequence.job.proc)
-            and jobs.access_point in (None, sequence.job.access_point)
-        ]
-        if not named:
-            raise NoSuchJob(f"job {jobs}: not in what was read; check the id, or name its --log")
-        chosen = [
-            hold for sequence in named if number or is_held(sequence)
-            for hold in _chosen(sequence, number)
-        ]  # fmt: skip
-        if not chosen:
-            which = f"has no hold number {number}" if number else "is not on hold"
-            raise NoSuchJob(f"job {jobs}: {which}")
-        holds += chosen
-    return holds
-
-
-def _chosen(sequence: JobSequence, number: int | None) -> list[HoldEpisode]:
-    holds = hold_episodes(sequence)
-    return holds[-1:] if number is None else holds[number - 1 : number]
+            return HeldModel.load(Registry().current())
+        except ModuleNotFoundError:
+            return HeldModel.load(STARTER)
+    except AdviceError as error:
+        notes.append(f"no model could be used, so the rules answer: {error}")
+        return None

@@ -42,8 +42,8 @@ def answers(*arguments: str | Path) -> list[dict]:
 def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code, verdict, rule):
     answer = answers("--log", event_log(name))[0]
     assert [answer["hold"]["code"], answer["hold"]["subcode"]] == code
-    assert (answer["verdict"], answer["hold"]["template"]) == (verdict, rule)
-    assert answer["source"] == "rules"
+    assert (answer["verdict"], answer["hold"]["rule"]) == (verdict, rule)
+    assert answer["source"] == "model"
     assert 0 <= answer["confidence_interval"][0] <= answer["p_success"] <= 1
 
 
@@ -62,7 +62,7 @@ def test_one_json_object_per_job_has_what_scripts_rely_on(event_log):
 def test_memory_is_sized_from_what_was_measured(event_log):
     [first, *_] = answers("--log", event_log("memory_exceeded.log"))
     qedit, release = first["remedy"]["commands"]
-    measured = float(first["remedy"]["text"].split("stopped: ")[1].split()[0])
+    measured = float(first["remedy"]["text"].split("stopped at ")[1].split()[0])
     assert qedit.startswith(f"condor_qedit {first['job']} RequestMemory ")
     assert int(qedit.split()[-1]) > measured
     assert release == f"condor_release {first['job']}"
@@ -82,7 +82,7 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
     assert done.returncode == 0
     assert "\x1b" not in done.stdout  # a pipe gets no colours
     assert done.stdout.startswith("FIX      4 jobs, ")
-    assert done.stdout.rstrip().endswith("5 held jobs: 4 FIX, 1 ASK; by the rules, no model yet.")
+    assert done.stdout.rstrip().endswith("5 held jobs: 4 FIX, 1 ASK; by model starter.")
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 

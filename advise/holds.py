@@ -1,0 +1,111 @@
+"""The hold to judge, whatever it was found in: a live job ad, a store, an event log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.events import JobId
+from condor_advice.preprocess.kept import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.templates import FAMILIES, parse_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One hold of one job: what HTCondor said, and what is known around it."""
+
+    job: JobId
+    number: int  # 1 for the job's first hold
+    at: datetime  # UTC
+    code: int | None
+    subcode: int | None
+    reason: str
+    template: str  # the reason with hosts, paths and numbers taken out
+    family: str
+    owner: str  # empty where it is not known
+    point: str  # the execution point it came from; empty where none is known
+    ad: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the live job ad, if any
+    episode: KeptEpisode | None = field(default=None, repr=False)
+    kept: KeptEpisodes | None = field(default=None, repr=False)  # where the episode is from
+    missing: str = ""  # what would have made the answer better, and how to get it
+
+    @property
+    def template_id(self) -> int | None:
+        """The template's number, where episodes are kept."""
+        return self.episode.template_id if self.episode else None
+
+    def feature(self, name: str) -> float | None:
+        """Return a feature of the hold, None where it is not known."""
+        if self.episode is None or self.kept is None:
+            return None
+        value = float(self.episode.features[_places(self.kept)[name]])
+        return None if np.isnan(value) else value
+
+    @property
+    def features(self) -> npt.NDArray[np.float32] | None:
+        """All features, where episodes are kept."""
+        return self.episode.features if self.episode else None
+
+
+_known_places: dict[tuple[str, ...], dict[str, int]] = {}
+
+
+def _places(kept: KeptEpisodes) -> dict[str, int]:
+    names = kept.feature_names
+    if names not in _known_places:
+        _known_places[names] = {name: place for place, name in enumerate(names)}
+    return _known_places[names]
+
+
+def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, missing: str = "") -> Hold:
+    """Return the hold that a store or a log tells of."""
+    return Hold(
+        job=episode.job,
+        number=episode.number,
+        at=datetime.fromtimestamp(episode.time_us / 1e6, UTC),
+        code=episode.code,
+        subcode=episode.subcode,
+        reason=episode.reason,
+        template=episode.template,
+        family=FAMILIES[episode.family],
+        owner=episode.owner,
+        point=episode.point,
+        episode=episode,
+        kept=kept,
+        missing=missing,
+    )
+
+
+def hold_of_ad(
+    job: JobId,
+    ad: Mapping[str, Any],
+    episode: KeptEpisode | None = None,
+    kept: KeptEpisodes | None = None,
+    missing: str = "",
+) -> Hold:
+    """Return the hold that a live job ad tells of; what it says counts more than the events."""
+    code, subcode = ad.get("HoldReasonCode"), ad.get("HoldReasonSubCode")
+    text = str(ad.get("HoldReason", ""))
+    reason = parse_reason(text, code, subcode)
+    point = episode.point if episode else reason.point or str(ad.get("LastRemoteHost", ""))
+    return Hold(
+        job=job,
+        number=episode.number if episode else int(ad.get("NumHolds", 1)),
+        at=datetime.fromtimestamp(int(ad.get("EnteredCurrentStatus", 0)), UTC),
+        code=code,
+        subcode=subcode,
+        reason=text,
+        template=reason.template,
+        family=reason.family,
+        owner=str(ad.get("Owner", "")),
+        point=point.split("@", 1)[-1],
+        ad=ad,
+        episode=episode,
+        kept=kept,
+        missing=missing,
+    )

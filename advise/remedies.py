@@ -1,0 +1,428 @@
+"""What to do about a hold: words, commands to paste, and where the advice comes from.
+
+The rule for the hold (model/rules.py) says in words what facilitators advise. Here that is made
+concrete with what is known of this very job: the size to ask for, the file that is missing, the
+execution point to avoid, the time to wait. Every command is one that HTCondor or a shell takes
+as it stands; each names its job in full, so that it does what it says and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from condor_advice.advise.evidence import Evidence
+from condor_advice.advise.holds import Hold
+from condor_advice.advise.site import Site
+from condor_advice.model.rules import Rule, Verdict
+
+# The share of like jobs that a suggested size is enough for.
+QUANTILE = 0.9
+# Fewer like cases than this say nothing about a quantile.
+FEWEST_LIKES = 5
+# Causes that pass by themselves; trying again at once meets them again.
+PASSING = frozenset({"url", "plugin", "protocol", "no_space", "hook", "spooling"})
+# Where the execution point may be what is wrong.
+POINTS_FAULT = frozenset(
+    {
+        "exec_missing", "exec_format", "exec_permission", "exec_other", "plugin", "hook",
+        "container", "no_space", "machine_policy", "exit_status", "output_missing",
+        "output_other", "input_other", "protocol",
+    }
+)  # fmt: skip
+# More of the same would only be stopped at the same limit.
+LIMITED = frozenset({"memory", "disk", "duration", "transfer_size", "cpu"})
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do, and how sure it is to help where that can be told."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+    source: str = ""
+    edits: tuple[tuple[str, str], ...] = ()  # attribute and value, as condor_qedit takes them
+    not_before: datetime | None = None
+    risk: float | None = None  # of the suggested size being too small; None where unknown
+    gone: bool = False  # a look at the access point shows that the cause is gone
+    by_hand: bool = False  # a part that no command of HTCondor's does
+    notes: tuple[str, ...] = field(default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `--json` shows."""
+        when = self.not_before
+        return {
+            "commands": list(self.commands),
+            "text": self.text,
+            "source": self.source,
+            "edits": dict(self.edits),
+            "not_before": when.isoformat().replace("+00:00", "Z") if when else None,
+            "risk": self.risk,
+            "by_hand": self.by_hand,
+        }
+
+
+def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: datetime) -> Remedy:
+    """Return what to do about a hold if it is not simply released."""
+    if hold.family == "memory" and rule.name == "over memory":
+        return _memory(hold, rule, site)
+    if hold.family == "disk" and rule.name == "over disk":
+        return _disk(hold, rule, site)
+    if hold.family == "duration":
+        return _duration(hold, rule)
+    if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
+        return _elsewhere(hold, evidence)
+    if hold.family in ("input_missing", "input_permission", "working_directory"):
+        return _path(hold, rule)
+    if hold.family in ("exec_missing", "exec_permission", "exec_format"):
+        return _program(hold, rule)
+    if hold.family == "credential":
+        return _credential(hold, rule)
+    if rule.verdict is Verdict.RELEASE and hold.family in PASSING:
+        return later(hold, rule, site, now)
+    return _plain(hold, rule)
+
+
+def release_command(hold: Hold) -> str:
+    """Return the command that releases a job."""
+    return f"condor_release {hold.job}"
+
+
+def qedit_command(hold: Hold, attribute: str, value: str) -> str:
+    """Return the command that sets an attribute; a string or expression is quoted for a shell."""
+    return f"condor_qedit {hold.job} {attribute} {shlex.quote(value)}"
+
+
+def _plain(hold: Hold, rule: Rule) -> Remedy:
+    commands = tuple(
+        command.format(job=hold.job)
+        for command in rule.commands
+        if "{" not in command.replace("{job}", "")
+    )
+    by_hand = rule.verdict is Verdict.FIX
+    return Remedy(rule.remedy, commands, rule.source, by_hand=by_hand)
+
+
+def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
+    """Advise a release when what passes by itself has had time to pass, longer each time."""
+    when = hold.at + timedelta(minutes=site.retry_minutes * max(1, hold.number))
+    if when <= now:
+        return Remedy("release it", (release_command(hold),), rule.source)
+    local = when.astimezone().strftime("%H:%M")
+    waited = f"hold {hold.number} of this job" if hold.number > 1 else "that passes"
+    return Remedy(
+        f"release it after {local} ({waited}; trying again at once meets the same trouble)",
+        (release_command(hold),),
+        rule.source,
+        not_before=when,
+    )
+
+
+# ---- sizes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size to ask for, why, and the share of like cases that needed more."""
+
+    value: float
+    why: str
+    risk: float | None
+
+
+def size_above(measured: float, kin: Any, overruns: Any, unit: str) -> Size:
+    """Return how much to ask for when a job was stopped at `measured`, so that it needs more.
+
+    `kin` is what its like that finished has used; `overruns` is what jobs that had been
+    stopped in the same way needed in the end, over what was measured when they were.
+    """
+    above = kin[kin > measured]
+    if len(above) >= FEWEST_LIKES:
+        value = float(np.quantile(above, QUANTILE, method="higher"))
+        risk = float(np.mean(above > value))
+        why = (
+            f"{len(above)} of {len(kin)} like jobs that finished used more than "
+            f"{measured:,.0f} {unit}, {QUANTILE:.0%} of them at most {value:,.0f} {unit}"
+        )
+        return Size(value, why, max(risk, 1 - QUANTILE))
+    ratios = overruns[overruns >= 1.0]
+    if len(ratios) >= FEWEST_LIKES:
+        ratio = float(np.quantile(ratios, QUANTILE, method="higher"))
+        why = (
+            f"{QUANTILE:.0%} of {len(ratios)} jobs here that had been over and then finished "
+            f"needed at most {ratio:.1f} times what was measured"
+        )
+        return Size(measured * max(ratio, 1.1), why, 1 - QUANTILE)
+    finished = f"none of {len(kin)} like jobs that finished used more" if len(kin) else (
+        "no like job has finished yet"
+    )  # fmt: skip
+    why = f"{finished}, so nothing tells how much more: twice as much is a first try"
+    return Size(2 * measured, why, None)
+
+
+def round_up(value: float, limit: float | None = None) -> int:
+    """Round a size up to two or three figures that people would write, below a cap."""
+    step = 64
+    while value > 32 * step:
+        step *= 2
+    rounded = int(-(-value // step) * step)
+    return rounded if limit is None else min(rounded, int(limit))
+
+
+def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
+    request = _number(hold.ad.get("RequestMemory")) or hold.feature("job_memory_request")
+    measured = [
+        value
+        for value in (
+            hold.feature("job_memory_peak"),
+            hold.feature("hold_used_mb"),
+            _number(hold.ad.get("MemoryUsage")),
+        )
+        if value
+    ]
+    if not measured and not request:
+        return Remedy(
+            f"{rule.remedy}; what it used was not measured",
+            (),
+            rule.source,
+            by_hand=True,
+        )
+    peak = max(measured, default=0.0)
+    floor = max(peak, request or 0.0)
+    kin, overruns = _empty(), _empty()
+    if hold.kept is not None and hold.episode is not None:
+        kin, overruns = hold.kept.memory_of_kin(hold.episode.kin), hold.kept.overruns()
+    size = size_above(floor, kin, overruns, "MB")
+    value = round_up(size.value, site.max_request_memory_mb)
+    stopped = f"it was stopped at {peak:,.0f} MB" if peak else "what it used was not measured"
+    asked = f", with {request:,.0f} MB asked for," if request else ""
+    text = f"ask for {value:,} MB of memory, then release; {stopped}{asked} and needs more; "
+    return _resize(hold, rule, "RequestMemory", value, text + size.why, size, floor)
+
+
+def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
+    request = _number(hold.ad.get("RequestDisk")) or hold.feature("job_disk_request")
+    used = [
+        value
+        for value in (hold.feature("job_disk_used"), _number(hold.ad.get("DiskUsage")))
+        if value
+    ]
+    if not used and not request:
+        return Remedy(f"{rule.remedy}; what it used was not measured", (), rule.source,
+                      by_hand=True)  # fmt: skip
+    peak = max(used, default=0.0)
+    floor = max(peak, request or 0.0)
+    size = size_above(floor / 1024, _empty(), _empty(), "MB")
+    value = round_up(size.value, site.max_request_disk_mb)
+    stopped = f"it was stopped at {peak / 1024:,.0f} MB" if peak else "usage was not measured"
+    asked = f", with {request / 1024:,.0f} MB asked for," if request else ""
+    text = f"ask for {value:,} MB of disk, then release; {stopped}{asked} and needs more; "
+    return _resize(hold, rule, "RequestDisk", value * 1024, text + size.why, size, floor)  # in KB
+
+
+def _resize(
+    hold: Hold, rule: Rule, attribute: str, value: int, text: str, size: Size, floor: float
+) -> Remedy:
+    if value <= floor:
+        return Remedy(
+            "it needs more than this site gives to one job: split the work, or ask the staff",
+            (),
+            rule.source,
+            by_hand=True,
+        )
+    return Remedy(
+        text,
+        (qedit_command(hold, attribute, str(value)), release_command(hold)),
+        rule.source,
+        ((attribute, str(value)),),
+        risk=size.risk,
+    )
+
+
+def _duration(hold: Hold, rule: Rule) -> Remedy:
+    allowed = _number(hold.ad.get("AllowedExecuteDuration"))
+    attribute = "AllowedExecuteDuration"
+    if hold.code == 46:
+        allowed, attribute = _number(hold.ad.get("AllowedJobDuration")), "AllowedJobDuration"
+    ran = hold.feature("job_run_longest")
+    limit = allowed or ran
+    category = hold.ad.get("JobDurationCategory")
+    if category:
+        return Remedy(
+            f"remove it and submit it again in a longer category than {category}; near a site's "
+            "limit let it checkpoint itself",
+            (f"condor_rm {hold.job}",),
+            rule.source,
+            by_hand=True,
+        )
+    if not limit:
+        return Remedy(rule.remedy, (), rule.source, by_hand=True)
+    value = int(-(-2 * limit // 60) * 60)
+    return Remedy(
+        f"allow it {_duration_words(value)}, then release; it was stopped when its "
+        f"{_duration_words(limit)} were over, so what it needs was not measured and twice as "
+        "much is a first try; if it can, let it checkpoint itself",
+        (qedit_command(hold, attribute, str(value)), release_command(hold)),
+        rule.source,
+        ((attribute, str(value)),),
+    )
+
+
+# ---- places ----------------------------------------------------------------------------------
+
+_FILE = re.compile(r"(?:file|directory|execute|open) '?(/[^:'\n]+?)'?(?::| with arguments|\||$)")
+
+
+def named_path(reason: str) -> str | None:
+    """Return the file or directory that a hold reason names."""
+    found = _FILE.search(reason)
+    return found[1].strip() if found else None
+
+
+def _path(hold: Hold, rule: Rule) -> Remedy:
+    path = named_path(hold.reason)
+    if path is None:
+        return _plain(hold, rule)
+    release = (release_command(hold),)
+    quoted = shlex.quote(path)
+    # Only where the job is live are we on its access point, and looking makes sense.
+    if hold.ad:
+        if hold.family == "working_directory":
+            if os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
+                return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
+            return Remedy(
+                f"make {path}, then release", (f"mkdir -p {quoted}", *release), rule.source,
+                by_hand=True,
+            )  # fmt: skip
+        if os.access(path, os.R_OK):
+            return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
+        if os.path.exists(path):
+            return Remedy(
+                f"let {path} be read, then release",
+                (f"chmod u+r {quoted}", *release),
+                rule.source,
+                by_hand=True,
+            )
+        near = _nearest(path)
+        if near:
+            return Remedy(
+                f"{path} is not there; did you mean {near}? Correct the path or put the file "
+                "there, then release",
+                release, rule.source, by_hand=True,
+            )  # fmt: skip
+    return Remedy(
+        f"put {path} there or correct its path in the submit file, then release",
+        release,
+        rule.source,
+        by_hand=True,
+    )
+
+
+def _nearest(path: str) -> str | None:
+    """Return the file whose name is nearly the one that is missing."""
+    import difflib
+
+    directory, name = os.path.split(path)
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
+    except OSError:
+        return None
+    found = difflib.get_close_matches(name, names, 1, 0.75)
+    return os.path.join(directory, found[0]) if found else None
+
+
+def _program(hold: Hold, rule: Rule) -> Remedy:
+    """Look at the executable itself where it can be seen."""
+    command = str(hold.ad.get("Cmd", ""))
+    path = os.path.join(str(hold.ad.get("Iwd", "")), command) if command else ""
+    release = (release_command(hold),)
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return _plain(hold, rule)
+    quoted = shlex.quote(path)
+    if first.startswith(b"#!") and first.rstrip(b"\n").endswith(b"\r"):
+        return Remedy(
+            f"{path} was written on Windows: take the carriage returns out (as dos2unix does), "
+            "then release",
+            (f"sed -i 's/\\r$//' {quoted}", *release),
+            "CHTC user guides, DOS line ends",
+            by_hand=True,
+        )
+    if first.startswith(b"#!"):
+        interpreter = first[2:].split()[0].decode("utf-8", "replace") if first[2:].split() else ""
+        if interpreter and not os.path.exists(interpreter):
+            return Remedy(
+                f"the first line of {path} names {interpreter}, which is not on this machine "
+                "either: correct it, then release",
+                release, rule.source, by_hand=True,
+            )  # fmt: skip
+    if not os.access(path, os.X_OK) and hold.family == "exec_permission":
+        return Remedy(
+            f"make {path} executable, then release",
+            (f"chmod +x {quoted}", *release),
+            rule.source,
+            by_hand=True,
+        )
+    return _plain(hold, rule)
+
+
+def _credential(hold: Hold, rule: Rule) -> Remedy:
+    return Remedy(
+        "renew the credential that its transfers use (a token or proxy that expired, or one that "
+        "does not cover this path), then release",
+        (release_command(hold),),
+        rule.source,
+        by_hand=True,
+    )
+
+
+def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
+    """Keep the job away from an execution point that holds what comes to it."""
+    source = "TreeMaker wiki; pycbc 763; glideinWMS 331 (black holes)"
+    machine = hold.point.split("@")[-1]
+    words = (
+        f"keep it away from {machine}, where {evidence.point_holds} jobs were held in the hour "
+        "before, then release"
+    )
+    requirements = hold.ad.get("Requirements")
+    if requirements is None:
+        return Remedy(words, (release_command(hold),), source, by_hand=True)
+    away = f'(TARGET.Machine =!= "{machine}")'
+    old = str(requirements)
+    old = {"True": "true", "False": "false"}.get(old, old)
+    new = old if away in old else f"({old}) && {away}"
+    return Remedy(
+        words,
+        (qedit_command(hold, "Requirements", new), release_command(hold)),
+        source,
+        (("Requirements", new),),
+    )
+
+
+def _duration_words(seconds: float) -> str:
+    if seconds >= 7200:
+        return f"{seconds / 3600:,.1f} hours".replace(".0 ", " ")
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 120 else f"{seconds:,.0f} seconds"
+
+
+def _empty() -> Any:
+    return np.empty(0, np.float32)
+
+
+def _number(value: object) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if usable else None  # type: ignore[arg-type]
+
+
+def utc_now() -> datetime:
+    """Return the time now."""
+    return datetime.now(UTC)
