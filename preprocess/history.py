@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,27 +58,29 @@ SHARED_LEVELS = ("all", "queue", "group", "execution_point")
 FADE_BY_OUTCOME = {"last": 0.5, "few": 0.8, "many": 0.95}
 FADE_BY_HOURS = {"hour": 1.0, "day": 24.0, "ten_days": 240.0}
 LONG_RUN_SECONDS = 120.0  # outcomes of jobs that lived this long are kept apart
+MAX_POWER = 1000  # 0.95 to this power no longer shows beside 1
 BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
 
-# State of one key. Order matters only in that the slices below stay in step with it.
+# State of one key, in the order of `Changes`.
 OUTCOME_FIELDS = (
     "outcomes",
     "failures",
-    "failure_streak",
-    "success_streak",
-    "end_time",
-    "failure_time",
-    "success_time",
     "long_outcomes",
-    *(f"fail_{name}" for name in FADE_BY_OUTCOME),
-    "fail_long",
-    *(f"fail_{name}" for name in FADE_BY_HOURS),
-    *(f"weight_{name}" for name in FADE_BY_HOURS),
+    "end_time",
+    "failure_streak",
+    "success_time",
+    "success_streak",
+    "failure_time",
+    "fail_last",
+    "fail_few",
     "log_run",
     "log_run_over_request",
     "at_limit",
+    "fail_many",
+    "fail_long",
+    *(f"{what}_{name}" for name in FADE_BY_HOURS for what in ("fail", "weight")),
 )
-SUBMIT_FIELDS = ("submits", "submit_time", "batch", "submit_rate", "log_request", "log_cpus")
+SUBMIT_FIELDS = ("submits", "submit_time", "log_request", "log_cpus", "batch", "submit_rate")
 QUEUE_FIELDS = ("queued", "queued_since", "running", "running_since")
 FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *QUEUE_FIELDS)
 
@@ -168,6 +170,28 @@ class Facts:
     def __len__(self) -> int:
         return len(self.submit)
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns other than the keys, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
+
+    def take(self, rows: Ints) -> Facts:
+        """Return these jobs."""
+        return Facts(
+            {level: keys[rows] for level, keys in self.keys.items()},
+            **{name: values[rows] for name, values in self.columns().items()},
+        )
+
+    def followed_by(self, other: Facts) -> Facts:
+        """Return these jobs, then those."""
+        later = other.columns()
+        return Facts(
+            {level: np.concatenate([keys, other.keys[level]]) for level, keys in self.keys.items()},
+            **{
+                name: np.concatenate([values, later[name]])
+                for name, values in self.columns().items()
+            },
+        )
+
 
 def usable_levels(table: JobTable) -> tuple[str, ...]:
     """Return the levels whose own columns this table knows; the others would repeat these."""
@@ -223,24 +247,24 @@ class History:
         """Move through these events (in order); return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
-        slim = events.without_passengers()
-        asked = slim.take(slim.is_question)
+        step = Step(events)
+        moment = Moment(events.take(events.is_question))
         answers = [
-            _features(level.advance(events.key(name), slim), asked, features_of(name))
+            moment.features(level.advance(*step.keys(name), step), features_of(name))
             for name, level in self.levels.items()
         ]
         self.now = float(events.time[-1])
-        return np.concatenate(answers, axis=1)
+        return np.concatenate(answers).T
 
     def answer(self, asked: Events) -> npt.NDArray[np.float32]:
         """Answer questions from the state as it is, without moving it."""
+        moment = Moment(asked)
         return np.concatenate(
             [
-                _features(level.lookup(asked.key(name)), asked, features_of(name))
+                moment.features(level.lookup(asked.key(name)).T, features_of(name))
                 for name, level in self.levels.items()
-            ],
-            axis=1,
-        )
+            ]
+        ).T
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the state as plain arrays, to be saved with a model."""
@@ -272,24 +296,17 @@ class Level:
         self.state = np.zeros((1024, len(FIELDS)))
         self.touched = np.zeros(1024)
 
-    def advance(self, keys: Keys, events: Events) -> Floats:
-        """Work off events; return the state of its key at each question, before its own event."""
-        distinct, which = np.unique(keys, return_inverse=True)
-        slots = self._slots(distinct, float(events.time[-1]))
-        # NumPy sorts 16-bit numbers in linear time.
-        small = which.astype(np.uint16) if len(distinct) < 1 << 16 else which
-        order = np.argsort(small, kind="stable")
-        segment = which[order]
-        first = np.flatnonzero(np.r_[True, segment[1:] != segment[:-1]])
-        last = np.r_[first[1:], len(segment)] - 1
-        asked = np.flatnonzero(events.is_question[order])
-        probes = np.concatenate([asked, last])
-        before = self.state[slots]
-        after = _probe(events.take(order), segment, first, before, probes)
-        self.state[slots] = after[len(asked) :]
-        answers = np.empty((len(asked), len(FIELDS)))
-        answers[_rank(order[asked])] = after[: len(asked)]
-        return answers
+    def advance(self, distinct: Keys, which: Ints, step: Step) -> Floats:
+        """Work off a step; return the state of its key at each question, before its own event.
+
+        `distinct` are the keys of the step, `which` says the key of each event. The result has
+        one row per field of the state, one column per question.
+        """
+        slots = self._slots(distinct, float(step.events.time[-1]))
+        before = np.ascontiguousarray(self.state[slots].T)
+        asked, after = step.states(which, before)
+        self.state[slots] = after.T
+        return asked
 
     def arrays(self) -> tuple[Keys, Floats]:
         """Return keys and their states."""
@@ -345,20 +362,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events and questions in the order of time; every column has one entry per event."""
+    """Events and questions in the order of time, each with the job that it is about."""
 
     time: Floats
     kind: npt.NDArray[np.int8]
-    row: Ints  # number of the job in the stream
-    submit: Floats
-    start: Floats
-    run: Floats  # NaN unless an END of a job that ran
-    outcome: Floats  # NaN unless an END with a known outcome
-    cpus: Floats
-    requested_seconds: Floats
-    static: npt.NDArray[np.float32]
-    keys: Keys  # axes: (event, level)
-    levels: tuple[str, ...]
+    job: Ints  # which of the facts
+    facts: Facts
+    numbers: Ints  # of the facts' jobs in the stream
 
     def __len__(self) -> int:
         return len(self.time)
@@ -368,38 +378,35 @@ class Events:
         """True where a question stands, not an event."""
         return np.asarray(self.kind % 2 == 0)
 
+    @property
+    def row(self) -> Ints:
+        """Number of each event's job in the stream."""
+        return self.numbers[self.job]
+
     def key(self, level: str) -> Keys:
         """Return the keys of one level."""
-        return self.keys[:, self.levels.index(level)]
+        keys = self.facts.keys[level][self.job]
+        if level in LEVELS_KNOWN_AT_START:  # before, nobody knows where the job will run
+            keys[self.kind < ASK_AT_START] = 0
+        return keys
 
     def take(self, index: npt.NDArray[np.generic] | slice) -> Events:
         """Return these events, in this order."""
-        return Events(
-            self.time[index],
-            self.kind[index],
-            self.row[index],
-            self.submit[index],
-            self.start[index],
-            self.run[index],
-            self.outcome[index],
-            self.cpus[index],
-            self.requested_seconds[index],
-            self.static[index],
-            self.keys[index],
-            self.levels,
-        )
-
-    def without_passengers(self) -> Events:
-        """Return the events without the columns that are only handed through: less to copy."""
-        nothing = np.empty((len(self), 0))
-        return replace(self, static=nothing.astype(np.float32), keys=nothing.astype(np.uint64))
+        return Events(self.time[index], self.kind[index], self.job[index], self.facts, self.numbers)
 
     def in_order(self) -> Events:
         """Return the events in the order in which the world could have told them."""
         return self.take(np.lexsort((self.kind, self.row, self.kind == END, self.time)))
 
-
-_EVENT_COLUMNS = tuple(field.name for field in fields(Events) if field.name != "levels")
+    def without_idle_facts(self) -> Events:
+        """Return the events with the facts of their own jobs only."""
+        idle = np.ones(len(self.facts), dtype=bool)
+        idle[self.job] = False
+        kept = np.flatnonzero(~idle)
+        place = np.cumsum(~idle) - 1
+        return Events(
+            self.time, self.kind, place[self.job], self.facts.take(kept), self.numbers[kept]
+        )
 
 
 def stream(
@@ -428,7 +435,7 @@ def stream(
         whole = safe - safe % events_per_step
         for begin in range(0, whole, events_per_step):
             yield _step(waiting.take(slice(begin, begin + events_per_step)), history)
-        waiting = waiting.take(slice(whole, None))
+        waiting = waiting.take(slice(whole, None)).without_idle_facts()
     if waiting is not None:
         for begin in range(0, len(waiting), events_per_step):
             yield _step(waiting.take(slice(begin, begin + events_per_step)), history)
@@ -446,266 +453,360 @@ def _step(events: Events, history: History) -> tuple[Events, npt.NDArray[np.floa
 
 
 def _join(one: Events, other: Events) -> Events:
-    columns: dict[str, npt.NDArray[Any]] = {
-        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in _EVENT_COLUMNS
-    }
-    return Events(**columns, levels=one.levels)
+    return Events(
+        np.concatenate([one.time, other.time]),
+        np.concatenate([one.kind, other.kind]),
+        np.concatenate([one.job, other.job + len(one.facts)]),
+        one.facts.followed_by(other.facts),
+        np.concatenate([one.numbers, other.numbers]),
+    )
 
 
 def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Events:
     """Make events of jobs. Times are cut to whole seconds, which keeps sums exact."""
-    levels = tuple(facts.keys)
-    keys = (
-        np.stack([facts.keys[level] for level in levels], axis=1)
-        if levels
-        else np.empty((len(facts), 0), dtype=np.uint64)
-    )
     submit, start, end = np.floor(facts.submit), np.floor(facts.start), np.floor(facts.end)
-    never = np.full(len(facts), np.nan)
-    started, ended = np.isfinite(start), np.isfinite(end)
+    facts = replace(facts, submit=submit, start=start, end=end)
     every = np.arange(len(facts))
+    started, ended = np.isfinite(start), np.isfinite(end)
     parts = [
-        (every, submit, SUBMIT, never, never),
-        (every[started], start[started], START, never, never),
-        (every[ended], np.maximum(end, submit)[ended], END, end - start, facts.outcome),
+        Questions(every, submit, SUBMIT),
+        Questions(every[started], start[started], START),
+        Questions(every[ended], np.maximum(end, submit)[ended], END),
+        *questions,
     ]
-    parts += [(asked.rows, np.floor(asked.times), asked.kind, never, never) for asked in questions]
-    rows = np.concatenate([part[0] for part in parts])
-    kinds = np.concatenate([np.full(len(part[0]), part[2], dtype=np.int8) for part in parts])
-    event_keys = keys[rows]
-    for level in LEVELS_KNOWN_AT_START:
-        if level in levels:  # before the start nobody knows where the job will run
-            event_keys[kinds < ASK_AT_START, levels.index(level)] = 0
     return Events(
-        time=np.concatenate([part[1] for part in parts]),
-        kind=kinds,
-        row=rows + first_row,
-        submit=submit[rows],
-        start=start[rows],
-        run=np.concatenate([part[3][part[0]] for part in parts]),
-        outcome=np.concatenate([part[4][part[0]] for part in parts]),
-        cpus=facts.cpus[rows],
-        requested_seconds=facts.requested_seconds[rows],
-        static=facts.static[rows],
-        keys=event_keys,
-        levels=levels,
+        np.floor(np.concatenate([part.times for part in parts])),
+        np.concatenate([np.full(len(part.rows), part.kind, dtype=np.int8) for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+        facts,
+        every + first_row,
     )
 
 
-Steps = Callable[[Events, npt.NDArray[np.bool_], Floats], tuple[Floats, Floats]]
+class Step:
+    """A stretch of events, and what each does to any key: computed once, used by every level."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.questions = np.flatnonzero(events.is_question)
+        ended = (events.kind == END) & np.isfinite(events.facts.outcome[events.job])
+        self.ends = Recurrence(ended, _outcomes(events.take(ended)), OUTCOME_FIELDS)
+        submitted = events.kind == SUBMIT
+        self.submits = Recurrence(submitted, _submits(events.take(submitted)), SUBMIT_FIELDS)
+        self.moves = _queue_moves(events)
+        mine = np.zeros(len(events.facts), dtype=bool)
+        mine[events.job] = True
+        self._jobs = np.flatnonzero(mine)
+        self._job = (np.cumsum(mine) - 1)[events.job]
+
+    def keys(self, level: str) -> tuple[Keys, Ints]:
+        """Return the distinct keys of a level, and which of them each event has."""
+        if level in LEVELS_KNOWN_AT_START:
+            distinct, which = np.unique(self.events.key(level), return_inverse=True)
+            return distinct, which
+        # All events of a job have its key, so the jobs are sorted, not the events.
+        keys = self.events.facts.keys[level][self._jobs]
+        distinct, which = np.unique(keys, return_inverse=True)
+        return distinct, which[self._job]
+
+    def states(self, which: Ints, before: Floats) -> tuple[Floats, Floats]:
+        """Return the state of its key at each question, and of every key at the end.
+
+        `before` is the state of every key as the step begins, one row per field.
+        """
+        # NumPy sorts 16-bit numbers in linear time.
+        small = which.astype(np.uint16) if before.shape[1] < 1 << 16 else which
+        order = np.argsort(small, kind="stable")
+        segment = which[order]
+        first = np.flatnonzero(np.r_[True, segment[1:] != segment[:-1]])
+        last = np.r_[first[1:], len(segment)] - 1
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        probes = np.concatenate([place[self.questions], last])
+        outcomes, submits = len(OUTCOME_FIELDS), len(OUTCOME_FIELDS) + len(SUBMIT_FIELDS)
+        state = np.empty((len(FIELDS), len(probes)))
+        state[:outcomes] = self.ends.run(order, segment, before[:outcomes], probes)
+        state[outcomes:submits] = self.submits.run(order, segment, before[outcomes:submits], probes)
+        of_probe = segment[probes]
+        for field, moves, carried in zip(
+            state[submits:], self.moves, before[submits:], strict=True
+        ):
+            total = np.cumsum(moves[order])
+            base = np.r_[0.0, total[last[:-1]]]
+            field[:] = total[probes] - (base - carried)[of_probe]
+        return state[:, : len(self.questions)], state[:, len(self.questions) :]
 
 
-def _probe(events: Events, segment: Ints, first: Ints, before: Floats, probes: Ints) -> Floats:
-    """Return the state after the event at each probe; events are grouped by key."""
-    state = np.empty((len(probes), len(FIELDS)))
-    outcomes, submits = len(OUTCOME_FIELDS), len(OUTCOME_FIELDS) + len(SUBMIT_FIELDS)
-    known = np.flatnonzero((events.kind == END) & np.isfinite(events.outcome))
-    state[:, :outcomes] = _recur(
-        _outcome_steps, events, segment, known, before[:, :outcomes], probes
-    )
-    submitted = np.flatnonzero(events.kind == SUBMIT)
-    state[:, outcomes:submits] = _recur(
-        _submit_steps, events, segment, submitted, before[:, outcomes:submits], probes
-    )
-    moves = np.cumsum(_queue_moves(events), axis=0)
-    base = np.zeros((len(before), moves.shape[1]))
-    base[1:] = moves[first[1:] - 1]
-    state[:, submits:] = moves[probes] - (base - before[:, submits:])[segment[probes]]
-    return state
+# Always the same, one per event, or made from the time since the key's previous event.
+Factor = float | Floats | Callable[[Floats], Floats]
 
 
-def _recur(
-    steps: Steps, events: Events, segment: Ints, chosen: Ints, before: Floats, probes: Ints
-) -> Floats:
-    """Run the recurrence of `steps` over the chosen events and read it off at the probes."""
-    values = before[segment[probes]]
-    if not len(chosen):
-        return values
-    groups = segment[chosen]
-    opens = np.r_[True, groups[1:] != groups[:-1]]
-    carried = before[groups[opens]]
-    factors, terms = steps(events.take(chosen), opens, carried)
-    # The first event of a key takes up what was known before this block; its factor becomes 0,
-    # and so no product ever reaches into the key before it.
-    terms[opens] += factors[opens] * carried
-    factors[opens] = 0.0
-    longest = int(np.max(np.diff(np.r_[np.flatnonzero(opens), len(chosen)])))
-    _scan(factors, terms, longest)
-    # The last chosen event at or before each probe, if it is of the same key.
-    latest = np.searchsorted(chosen, probes, side="right") - 1
-    same = (latest >= 0) & (groups[np.maximum(latest, 0)] == segment[probes])
-    values[same] = terms[latest[same]]
-    return values
+class Fade(NamedTuple):
+    """Fields with one factor: x <- factor*x + term."""
+
+    factor: Factor
+    terms: Mapping[str, Floats]
 
 
-def _scan(factors: Floats, terms: Floats, longest: int) -> None:
-    """Solve x[i] = factors[i]*x[i-1] + terms[i] in place, in log2(longest) doubling steps."""
+class Changes(NamedTuple):
+    """What events of one kind do to the fields that they change."""
+
+    counts: Mapping[str, Floats]  # x <- x + term
+    latest: Mapping[str, Floats]  # x <- term; the first is the event's own time
+    fades: tuple[Fade, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields in the order in which `Recurrence` keeps them."""
+        faded = (name for fade in self.fades for name in fade.terms)
+        return (*self.counts, *self.latest, *faded)
+
+
+class Recurrence:
+    """The fields that one kind of event changes, and their way through a step."""
+
+    def __init__(
+        self, chosen: npt.NDArray[np.bool_], changes: Changes, names: Sequence[str]
+    ) -> None:
+        assert changes.names == tuple(names)
+        self.chosen = chosen
+        self.number = np.cumsum(chosen) - 1
+        self.changes = changes
+
+    def run(self, order: Ints, segment: Ints, before: Floats, probes: Ints) -> Floats:
+        """Return the fields after the event at each probe; `order` groups events by key."""
+        mine = self.chosen[order]
+        groups = segment[mine]
+        count = len(groups)
+        of_probe = segment[probes]
+        if not count:
+            return before[:, of_probe]
+        taken = self.number[order[mine]]
+        opens = np.r_[True, groups[1:] != groups[:-1]]
+        firsts = np.flatnonzero(opens)
+        key = np.cumsum(opens) - 1
+        longest = int(np.max(np.diff(np.r_[firsts, count])))
+        carried = before[:, groups[firsts]]
+        # Behind the values after each event stand those before any: one look-up serves both.
+        values = np.empty((len(before), count + before.shape[1]))
+        values[:, count:] = before
+        field = 0
+        for term in self.changes.counts.values():
+            total = np.cumsum(term[taken])
+            base = np.r_[0.0, total[firsts[1:] - 1]]
+            values[field, :count] = total + (carried[field] - base)[key]
+            field += 1
+        times = field
+        for term in self.changes.latest.values():
+            values[field, :count] = term[taken]
+            field += 1
+        previous = np.r_[0.0, values[times, : count - 1]]
+        previous[firsts] = carried[times]
+        gap = values[times, :count] - previous
+        for fade in self.changes.fades:
+            rows = slice(field, field + len(fade.terms))
+            terms = values[rows, :count]
+            for row, term in zip(terms, fade.terms.values(), strict=True):
+                row[:] = term[taken]
+            factor = _factor(fade.factor, taken, gap)
+            # The first event of a key takes up what was known before this step; its factor
+            # becomes 0, and so no product ever reaches into the key before it.
+            terms[:, firsts] += factor[firsts] * carried[rows]
+            factor[firsts] = 0.0
+            _scan(factor, terms, longest)
+            field = rows.stop
+        latest = np.cumsum(mine)[probes] - 1
+        same = (latest >= 0) & (groups[latest] == of_probe)
+        return np.take(values, np.where(same, latest, count + of_probe), axis=1)
+
+
+def _factor(factor: Factor, taken: Ints, gap: Floats) -> Floats:
+    if isinstance(factor, float):
+        return np.full(len(taken), factor)
+    return factor[taken] if isinstance(factor, np.ndarray) else factor(gap)
+
+
+def _scan(factor: Floats, terms: Floats, longest: int) -> None:
+    """Solve x[i] = factor[i]*x[i-1] + terms[i] in place, in log2(longest) doubling steps."""
     reach = 1
-    while reach < longest:
-        terms[reach:] += factors[reach:] * terms[:-reach]
-        factors[reach:] = factors[reach:] * factors[:-reach]
+    while reach < longest and factor.any():
+        terms[:, reach:] += factor[reach:] * terms[:, :-reach]
+        factor[reach:] = factor[reach:] * factor[:-reach]
         reach *= 2
 
 
-def _outcome_steps(
-    events: Events,
-    opens: npt.NDArray[np.bool_],
-    carried: Floats,
-) -> tuple[Floats, Floats]:
-    count = len(events)
-    factors = np.ones((count, len(OUTCOME_FIELDS)))
-    terms = np.zeros((count, len(OUTCOME_FIELDS)))
-    column = {name: index for index, name in enumerate(OUTCOME_FIELDS)}
-    failed = events.outcome
+def _by_hours(hours: float) -> Callable[[Floats], Floats]:
+    """Return the factor that halves in so many hours."""
+    return lambda gap: np.exp2(-gap / (3600.0 * hours))
+
+
+def _outcomes(events: Events) -> Changes:
+    """Return what known outcomes do to a key."""
+    facts = events.facts.take(events.job)
+    failed = facts.outcome
     passed = 1.0 - failed
-    long = (np.nan_to_num(events.run) > LONG_RUN_SECONDS).astype(np.float64)
-
-    def put(name: str, factor: Floats | float, term: Floats | float) -> None:
-        factors[:, column[name]], terms[:, column[name]] = factor, term
-
-    put("outcomes", 1.0, 1.0)
-    put("failures", 1.0, failed)
-    put("failure_streak", failed, failed)
-    put("success_streak", passed, passed)
-    put("end_time", 0.0, events.time)
-    put("failure_time", passed, failed * events.time)
-    put("success_time", failed, passed * events.time)
-    put("long_outcomes", 1.0, long)
-    for name, fade in FADE_BY_OUTCOME.items():
-        put(f"fail_{name}", fade, (1.0 - fade) * failed)
+    one = np.ones(len(events))
+    seconds = facts.end - facts.start
+    long = (np.nan_to_num(seconds) > LONG_RUN_SECONDS).astype(np.float64)
     few = FADE_BY_OUTCOME["few"]
-    put("fail_long", np.where(long > 0, few, 1.0), long * (1.0 - few) * failed)
-    previous = np.r_[0.0, events.time[:-1]]
-    previous[opens] = carried[:, column["end_time"]]
-    for name, hours in FADE_BY_HOURS.items():
-        fade = np.exp2((previous - events.time) / (3600.0 * hours))
-        put(f"fail_{name}", fade, failed)
-        put(f"weight_{name}", fade, 1.0)
-    run = np.maximum(np.nan_to_num(events.run), 0.0)
+    run = np.maximum(np.nan_to_num(seconds), 0.0)
     log_run = np.log1p(run)
-    request = np.nan_to_num(events.requested_seconds, nan=0.0)
-    put("log_run", few, (1.0 - few) * log_run)
-    put(
-        "log_run_over_request",
-        few,
-        (1.0 - few) * np.where(request > 0, log_run - np.log1p(request), 0.0),
+    request = np.nan_to_num(facts.requested_seconds, nan=0.0)
+    over = np.where(request > 0, log_run - np.log1p(request), 0.0)
+    at_limit = ((request > 0) & (run >= request)).astype(np.float64)
+
+    def faded(fade: float, **values: Floats) -> Fade:
+        return Fade(fade, {name: (1.0 - fade) * value for name, value in values.items()})
+
+    return Changes(
+        {"outcomes": one, "failures": failed, "long_outcomes": long},
+        {"end_time": events.time},
+        (
+            Fade(failed, {"failure_streak": failed, "success_time": passed * events.time}),
+            Fade(passed, {"success_streak": passed, "failure_time": failed * events.time}),
+            faded(FADE_BY_OUTCOME["last"], fail_last=failed),
+            faded(
+                few, fail_few=failed, log_run=log_run, log_run_over_request=over, at_limit=at_limit
+            ),
+            faded(FADE_BY_OUTCOME["many"], fail_many=failed),
+            Fade(np.where(long > 0, few, 1.0), {"fail_long": long * (1.0 - few) * failed}),
+            *(
+                Fade(_by_hours(hours), {f"fail_{name}": failed, f"weight_{name}": one})
+                for name, hours in FADE_BY_HOURS.items()
+            ),
+        ),
     )
-    put("at_limit", few, (1.0 - few) * ((request > 0) & (run >= request)).astype(np.float64))
-    return factors, terms
 
 
-def _submit_steps(
-    events: Events,
-    opens: npt.NDArray[np.bool_],
-    carried: Floats,
-) -> tuple[Floats, Floats]:
-    column = {name: index for index, name in enumerate(SUBMIT_FIELDS)}
-    previous = np.r_[0.0, events.time[:-1]]
-    previous[opens] = carried[:, column["submit_time"]]
-    gap = events.time - previous
-    one, zero = np.ones(len(events)), np.zeros(len(events))
-    factors = {
-        "submits": one,
-        "submit_time": zero,
-        "batch": (gap <= BATCH_GAP_SECONDS).astype(np.float64),
-        "submit_rate": np.exp2(-gap / 3600.0),
-        "log_request": zero,
-        "log_cpus": zero,
-    }
-    terms = {
-        "submits": one,
-        "submit_time": events.time,
-        "batch": one,
-        "submit_rate": one,
-        "log_request": np.log1p(np.nan_to_num(events.requested_seconds)),
-        "log_cpus": np.log1p(np.nan_to_num(events.cpus)),
-    }
-    return (
-        np.stack([factors[name] for name in SUBMIT_FIELDS], axis=1),
-        np.stack([terms[name] for name in SUBMIT_FIELDS], axis=1),
+def _submits(events: Events) -> Changes:
+    """Return what submits do to a key."""
+    one = np.ones(len(events))
+    return Changes(
+        {"submits": one},
+        {
+            "submit_time": events.time,
+            "log_request": np.log1p(np.nan_to_num(events.facts.requested_seconds[events.job])),
+            "log_cpus": np.log1p(np.nan_to_num(events.facts.cpus[events.job])),
+        },
+        (
+            Fade(lambda gap: (gap <= BATCH_GAP_SECONDS).astype(np.float64), {"batch": one}),
+            Fade(_by_hours(1.0), {"submit_rate": one}),
+        ),
     )
 
 
 def _queue_moves(events: Events) -> Floats:
-    """Return what each event adds to the numbers queued and running, and to their times."""
-    started = np.isfinite(events.start)
+    """Return what each event adds to the numbers queued and running, and to their times.
+
+    One row per field of QUEUE_FIELDS, one column per event.
+    """
+    submit, start = events.facts.submit[events.job], events.facts.start[events.job]
+    started = np.isfinite(start)
     queued = (
         (events.kind == SUBMIT) * 1.0 - (events.kind == START) - ((events.kind == END) & ~started)
     )
     running = (events.kind == START) * 1.0 - ((events.kind == END) & started)
-    return np.stack(
-        [queued, queued * events.submit, running, running * np.nan_to_num(events.start)], axis=1
-    )
+    return np.stack([queued, queued * submit, running, running * np.nan_to_num(start)])
 
 
-def _features(state: Floats, asked: Events, names: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Turn the state of keys into features at the moments asked; NaN where nothing is known."""
-    get = {name: state[:, index] for index, name in enumerate(FIELDS)}
-    now = asked.time
-    n, submits = get["outcomes"], get["submits"]
-    none = n == 0
-    log_request = np.where(
-        asked.requested_seconds > 0, np.log1p(np.nan_to_num(asked.requested_seconds)), np.nan
-    )
+class Moment:
+    """Questions, and the way from the state of their keys to features."""
 
-    def unless_none(values: Floats) -> Floats:
-        return np.where(none, np.nan, values)
+    def __init__(self, asked: Events) -> None:
+        facts, job = asked.facts, asked.job
+        self.now = asked.time
+        requested = facts.requested_seconds[job]
+        self.log_request = np.where(requested > 0, np.log1p(np.nan_to_num(requested)), np.nan)
+        self.log_cpus = np.log1p(np.nan_to_num(facts.cpus[job]))
+        self.log_wait = np.log1p(np.maximum(asked.time - facts.submit[job], 0.0))
+        began = np.where(asked.kind == ASK_LATER, facts.start[job], asked.time)
+        self.log_age = np.log1p(np.maximum(asked.time - began, 0.0))
 
-    def since(name: str) -> Floats:
-        return np.where(get[name] > 0, np.log1p(np.maximum(now - get[name], 0.0)), np.nan)
+    def features(self, state: Floats, names: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return one row per feature, one column per question; NaN where nothing is known.
 
-    found: dict[str, Floats] = {
-        "outcomes": np.log1p(n),
-        "fail_rate": unless_none((get["failures"] + 0.4) / (n + 2.0)),
-        "failure_streak": get["failure_streak"],
-        "success_streak": get["success_streak"],
-        "since_end": since("end_time"),
-        "since_failure": since("failure_time"),
-        "since_success": since("success_time"),
-        "since_submit": since("submit_time"),
-        "no_news": np.where(submits > 0, get["submit_time"] - get["end_time"] > 0, np.nan),
-        "batch": np.where(now - get["submit_time"] <= BATCH_GAP_SECONDS, get["batch"], 0.0),
-        "submit_rate": get["submit_rate"] * np.exp2((get["submit_time"] - now) / 3600.0),
-        "request_change": np.where(submits > 0, log_request - get["log_request"], np.nan),
-        "cpus_change": np.where(
-            submits > 0, np.log1p(np.nan_to_num(asked.cpus)) - get["log_cpus"], np.nan
-        ),
-    }
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for name, fade in FADE_BY_OUTCOME.items():
-            found[f"fail_{name}"] = get[f"fail_{name}"] / (1.0 - fade**n)
+        `state` has one row per field of FIELDS. Only what is asked for is computed.
+        """
+        get = dict(zip(FIELDS, state, strict=True))
+        now, log_request = self.now, self.log_request
+        n, submits = get["outcomes"], get["submits"]
         few = FADE_BY_OUTCOME["few"]
-        found["fail_long"] = get["fail_long"] / (1.0 - few ** get["long_outcomes"])
-        faded = 1.0 - few**n
+
+        def since(time: Floats) -> Floats:
+            return np.where(time > 0, np.log1p(np.maximum(now - time, 0.0)), np.nan)
+
+        def once_submitted(values: Floats) -> Floats:
+            return np.where(submits > 0, values, np.nan)
+
+        def age(name: str) -> Floats:
+            mean = get[f"{name}_since"] / get[name]
+            return np.where(get[name] > 0, np.log1p(np.maximum(now - mean, 0.0)), np.nan)
+
+        def over_wait(name: str) -> Floats:
+            return value(name) - self.log_wait
+
+        def recent(name: str, hours: float) -> Floats:
+            fade = np.exp2((get["end_time"] - now) / (3600.0 * hours))
+            return np.asarray(np.log1p(get[f"weight_{name}"] * fade))
+
+        ways: dict[str, Callable[[], Floats]] = {
+            "outcomes": lambda: np.log1p(n),
+            "fail_rate": lambda: np.where(n > 0, (get["failures"] + 0.4) / (n + 2.0), np.nan),
+            "fail_long": lambda: _mean(get["fail_long"], few, get["long_outcomes"]),
+            "failure_streak": lambda: get["failure_streak"],
+            "success_streak": lambda: get["success_streak"],
+            "since_end": lambda: since(get["end_time"]),
+            "since_failure": lambda: since(get["failure_time"]),
+            "since_success": lambda: since(get["success_time"]),
+            "since_submit": lambda: since(get["submit_time"]),
+            "no_news": lambda: once_submitted(get["submit_time"] - get["end_time"] > 0),
+            "batch": lambda: np.where(
+                now - get["submit_time"] <= BATCH_GAP_SECONDS, get["batch"], 0.0
+            ),
+            "submit_rate": lambda: (
+                get["submit_rate"] * np.exp2((get["submit_time"] - now) / 3600.0)
+            ),
+            "request_change": lambda: once_submitted(log_request - get["log_request"]),
+            "cpus_change": lambda: once_submitted(self.log_cpus - get["log_cpus"]),
+            "queued": lambda: np.log1p(np.maximum(get["queued"], 0.0)),
+            "running": lambda: np.log1p(np.maximum(get["running"], 0.0)),
+            "queued_age": lambda: age("queued"),
+            "running_age": lambda: age("running"),
+            "request_over_run": lambda: log_request - value("log_run"),
+            "age_over_run": lambda: self.log_age - value("log_run"),
+        }
+        for name, fade in FADE_BY_OUTCOME.items():
+            ways[f"fail_{name}"] = partial(_mean, get[f"fail_{name}"], fade, n)
         for name in ("log_run", "log_run_over_request", "at_limit"):
-            found[name] = get[name] / faded
+            ways[name] = partial(_mean, get[name], few, n)
         for name, hours in FADE_BY_HOURS.items():
-            found[f"fail_{name}"] = get[f"fail_{name}"] / get[f"weight_{name}"]
-            found[f"weight_{name}"] = np.log1p(
-                get[f"weight_{name}"] * np.exp2((get["end_time"] - now) / (3600.0 * hours))
-            )
-        for name in ("queued", "running"):
-            many = np.maximum(get[name], 0.0)
-            found[name] = np.log1p(many)
-            found[f"{name}_age"] = np.where(
-                many > 0, np.log1p(np.maximum(now - get[f"{name}_since"] / many, 0.0)), np.nan
-            )
-    age = np.log1p(np.maximum(now - np.where(asked.kind == ASK_LATER, asked.start, now), 0.0))
-    waited = np.log1p(np.maximum(now - asked.submit, 0.0))
-    for name in ("submit", "end", "failure"):  # negative: since this job's own submit
-        found[f"{name}_over_wait"] = found[f"since_{name}"] - waited
-    found["request_over_run"] = log_request - found["log_run"]
-    found["age_over_run"] = age - found["log_run"]
-    features = np.empty((len(now), len(names)), dtype=np.float32)
-    for place, name in enumerate(names):
-        features[:, place] = found[name]
-    return features
+            ways[f"fail_{name}"] = partial(np.divide, get[f"fail_{name}"], get[f"weight_{name}"])
+            ways[f"weight_{name}"] = partial(recent, name, hours)
+        for name in ("submit", "end", "failure"):  # negative: since this job's own submit
+            ways[f"{name}_over_wait"] = partial(over_wait, f"since_{name}")
+        found: dict[str, Floats] = {}
+
+        def value(name: str) -> Floats:
+            if name not in found:
+                found[name] = ways[name]()
+            return found[name]
+
+        features = np.empty((len(names), len(now)), dtype=np.float32)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            for row, name in zip(features, names, strict=True):
+                row[:] = value(name)
+        return features
 
 
-def _rank(values: Ints) -> Ints:
-    ranks = np.empty(len(values), dtype=np.int64)
-    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return ranks
+def _mean(faded: Floats, fade: float, count: Floats) -> Floats:
+    """Return a mean that fades by outcome, from its sum; NaN where there is no outcome."""
+    return faded / (1.0 - _powers(fade)[np.minimum(count, MAX_POWER).astype(np.int64)])
+
+
+@lru_cache
+def _powers(base: float) -> Floats:
+    """Return the powers of a fade up to where 1 less the power is 1."""
+    return np.asarray(np.power(base, np.arange(MAX_POWER + 1.0)))
 
 
 @lru_cache(maxsize=1 << 16)

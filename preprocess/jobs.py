@@ -205,13 +205,16 @@ class JobFeatures:
         asked: list[Horizon] = [one for one in horizons if one is not Horizon.POST_MORTEM]
         if Horizon.POST_MORTEM in horizons and Horizon.SUBMIT not in asked:
             asked.append(Horizon.SUBMIT)
-        parts: dict[Horizon, list[Dataset]] = {one: [] for one in asked}
+        whole = {
+            one: _Filling(one, self.names(one), sum(len(q.rows) for q in _questions(table, [one])))
+            for one in asked
+        }
         for part in self.stream(blocks(table, JOBS_PER_BLOCK), asked, history):
-            parts[part.horizon].append(part)
+            whole[part.horizon].add(part)
         labels, ends = self.labels.of(table), table["end_time"]
         found: dict[Horizon, Dataset] = {}
         for horizon in asked:
-            data = _join(horizon, self.names(horizon), parts[horizon])
+            data = whole[horizon].data
             if table.samples is not None and horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING):
                 data = _with_samples(data, table, table.samples)
             found[horizon] = Dataset(
@@ -243,20 +246,21 @@ class JobFeatures:
         names = {horizon: self.names(horizon) for horizon in horizons}
         pairs = ((self.facts(table), _questions(table, horizons)) for table in tables)
         for events, answers in stream(pairs, history):
-            values = np.concatenate([answers, events.static, _moment_columns(events)], axis=1)
+            values = _columns(events, answers)
             for horizon in horizons:
                 rows = np.flatnonzero(_asked_at(events, horizon))
                 if not len(rows):
                     continue
                 unknown = np.full(len(rows), np.nan)
+                mine = values[known[horizon]]
                 yield Dataset(
                     horizon,
                     names[horizon],
-                    values[rows][:, known[horizon]],
+                    (mine if len(rows) == len(events) else mine[:, rows]).T,
                     unknown,
                     events.row[rows],
                     events.time[rows],
-                    events.submit[rows],
+                    events.facts.submit[events.job[rows]],
                     unknown,
                 )
 
@@ -267,18 +271,16 @@ class JobFeatures:
             self.facts(table), [Questions(rows, np.full(len(table), now), ASK_AT_SUBMIT)]
         )
         known = self._known(Horizon.SUBMIT)
-        values = np.concatenate(
-            [history.answer(asked), asked.static, _moment_columns(asked)], axis=1
-        )
+        values = _columns(asked, history.answer(asked))
         unknown = np.full(len(rows), np.nan)
         return Dataset(
             Horizon.SUBMIT,
             self.names(Horizon.SUBMIT),
-            values[:, known],
+            values[known].T,
             unknown,
             asked.row,
             asked.time,
-            asked.submit,
+            asked.facts.submit[asked.job],
             unknown,
         )
 
@@ -323,17 +325,25 @@ class JobFeatures:
 _MOMENT_COLUMNS = ("hour", "weekday", "log_wait", "log_age", "age_over_requested")
 
 
+def _columns(events: Events, answers: Features) -> Features:
+    """Return one row per feature, one column per question: history, request, moment."""
+    return np.concatenate(
+        [answers.T, events.facts.static[events.job].T, _moment_columns(events)], axis=0
+    )
+
+
 def _moment_columns(events: Events) -> Features:
-    """Return what follows from the moment of the question."""
+    """Return what follows from the moment of the question, one row per feature."""
+    facts, job = events.facts, events.job
+    submit, start, requested = facts.submit[job], facts.start[job], facts.requested_seconds[job]
     hours = events.time / 3600.0
     later = events.kind == ASK_LATER
-    age = np.where(later, events.time - events.start, np.nan)
-    wait = np.where(events.kind == ASK_AT_SUBMIT, np.nan, events.start - events.submit)
+    age = np.where(later, events.time - start, np.nan)
+    wait = np.where(events.kind == ASK_AT_SUBMIT, np.nan, start - submit)
     with np.errstate(invalid="ignore", divide="ignore"):
-        over = np.where(events.requested_seconds > 0, age / events.requested_seconds, np.nan)
+        over = np.where(requested > 0, age / requested, np.nan)
     return np.stack(
-        [hours % 24.0, hours // 24.0 % 7.0, np.log1p(np.maximum(wait, 0.0)), np.log1p(age), over],
-        axis=1,
+        [hours % 24.0, hours // 24.0 % 7.0, np.log1p(np.maximum(wait, 0.0)), np.log1p(age), over]
     ).astype(np.float32)
 
 
@@ -366,7 +376,7 @@ def _questions(table: JobTable, horizons: Sequence[Horizon]) -> list[Questions]:
 
 
 def _asked_at(events: Events, horizon: Horizon) -> npt.NDArray[np.bool_]:
-    early = events.time - events.start <= TWO_MINUTES_SECONDS
+    early = events.time - events.facts.start[events.job] <= TWO_MINUTES_SECONDS
     if horizon is Horizon.SUBMIT:
         found = events.kind == ASK_AT_SUBMIT
     elif horizon is Horizon.START:
@@ -485,25 +495,28 @@ def _with_samples(data: Dataset, table: JobTable, samples: UsageSamples) -> Data
     )
 
 
-def _join(horizon: Horizon, names: tuple[str, ...], parts: Sequence[Dataset]) -> Dataset:
-    if not parts:
-        none = np.empty(0)
-        return Dataset(
+class _Filling:
+    """A dataset of known length that is filled part by part: no part is copied twice."""
+
+    def __init__(self, horizon: Horizon, names: tuple[str, ...], length: int) -> None:
+        self.data = Dataset(
             horizon,
             names,
-            np.empty((0, len(names)), dtype=np.float32),
-            none,
-            none.astype(np.int64),
-            none,
-            none,
-            none,
+            np.empty((length, len(names)), dtype=np.float32),
+            np.empty(length),
+            np.empty(length, dtype=np.int64),
+            np.empty(length),
+            np.empty(length),
+            np.empty(length),
         )
-    return Dataset(
-        horizon,
-        names,
-        np.concatenate([one.features for one in parts]),
-        *(
-            np.concatenate([getattr(one, name) for one in parts])
-            for name in ("label", "row", "asked", "submit", "end")
-        ),
-    )
+        self._filled = 0
+
+    def add(self, part: Dataset) -> None:
+        place = slice(self._filled, self._filled + len(part))
+        for name in ("label", "row", "asked", "submit", "end"):
+            getattr(self.data, name)[place] = getattr(part, name)
+        features = self.data.features[place]
+        # Parts come feature by feature; few rows at a time turn round within the cache.
+        for begin in range(0, len(part), 128):
+            features[begin : begin + 128] = part.features[begin : begin + 128]
+        self._filled = place.stop
