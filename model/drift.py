@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.model.held_data import HeldData
 from condor_advice.model.infer import UnusableModel
 from condor_advice.model.manifest import Arrays
-from condor_advice.preprocess.labels import NO_LABEL, labels_of
-from condor_advice.preprocess.samples import Samples
-from condor_advice.preprocess.steps import cluster_of
+from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.labels import NO_LABEL
 from condor_advice.preprocess.templates import FAMILIES
 
 Ints = npt.NDArray[np.int64]
@@ -56,26 +56,26 @@ class Observed:
     """Hold episodes as drift looks at them, in the order of their holds."""
 
     features: npt.NDArray[np.float32]  # axes: (episode, feature)
-    template: Ints
+    template: Ints  # embedding index of the reason, as in the features
     family: Ints
-    cluster: Ints
+    cluster: Ints  # or a larger group of kin
     time: Ints  # of the hold, microseconds
     label: npt.NDArray[np.int8]  # NO_LABEL where nobody knows
     decided: Ints  # microseconds; -1 while it is open
     p: Floats  # predicted success; NaN where none was predicted
 
     @classmethod
-    def of(cls, samples: Samples, p: Floats | None = None) -> Observed:
-        """Take what is needed from samples."""
+    def of(cls, data: HeldData, p: Floats | None = None) -> Observed:
+        """Take what is needed from episodes; `p` only where a model had not learned from them."""
         return cls(
-            samples.features,
-            samples.episodes["template"].astype(np.int64),
-            samples.episodes["family"].astype(np.int64),
-            cluster_of(samples.episodes["job"]),
-            samples.episodes["time"],
-            labels_of(samples.outcomes["outcome"]),
-            samples.outcomes["decided"],
-            np.full(len(samples), np.nan) if p is None else np.asarray(p, np.float64),
+            data.features,
+            _whole(data.features[:, FEATURE_NAMES.index("hold_template")]),
+            _whole(data.features[:, FEATURE_NAMES.index("hold_family")]),
+            data.kin,
+            data.time,
+            data.label,
+            data.decided,
+            np.full(len(data), np.nan) if p is None else np.asarray(p, np.float64),
         )
 
     def __len__(self) -> int:
@@ -132,11 +132,11 @@ class Signal:
 # ---- the reference -------------------------------------------------------------------------
 
 
-def reference(observed: Observed, names: Sequence[str]) -> Arrays:
+def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Arrays:
     """Return what a model keeps of the episodes it was trained on, as small arrays.
 
-    Give it all episodes of the training and validation time, labelled or not, of one source or
-    of several: what is usual is taken from them. `names` are the columns of the features.
+    Give it all episodes of the training time, labelled or not, of one source or of several: what
+    is usual is taken from them. `names` are the columns of the features.
     """
     observed = observed.in_order()
     clusters = len(np.unique(observed.cluster))
@@ -192,10 +192,10 @@ def _limit(usual: Floats, floor: float) -> float:
 def assess(
     kept: Mapping[str, npt.NDArray[Any]],
     observed: Observed,
-    names: Sequence[str],
+    names: Sequence[str] = FEATURE_NAMES,
     texts: Mapping[int, str] | None = None,
 ) -> list[Signal]:
-    """Compare episodes with a model's reference; `texts` names reason templates."""
+    """Compare episodes with a model's reference; `texts` says templates by embedding index."""
     observed = observed.in_order()
     try:
         return [
@@ -343,6 +343,10 @@ def _signal(
             for (first, last), value in zip(slices.edges(), values, strict=True)
         ],
     )
+
+
+def _whole(values: npt.NDArray[np.float32]) -> Ints:
+    return np.nan_to_num(values).astype(np.int64)
 
 
 def _when(microseconds: Any) -> datetime:
