@@ -245,7 +245,7 @@ def decide(
         return Verdict.RELEASE, "the cause is gone"
     if rule.verdict is Verdict.REMOVE:
         return Verdict.REMOVE, "it keeps coming back"
-    if remedy.edits or hold.family in LIMITED:
+    if remedy.edits or (hold.family in LIMITED and rule.verdict is Verdict.FIX):
         # It was stopped at a limit, or at a broken execution point: a release as it is may
         # succeed by luck, the same release with the edit costs no more.
         return Verdict.FIX, "released as it is it meets the same limit"
@@ -253,6 +253,9 @@ def decide(
         return Verdict.RELEASE, "it will probably succeed as it is"
     if rule.verdict is Verdict.FIX:
         return Verdict.FIX, "something has to be put right first"
+    if rule.verdict is Verdict.RELEASE and not sure and chance >= threshold:
+        # The model abstains, and what facilitators advise stands: a try is worth its cost.
+        return Verdict.RELEASE, "such holds often pass, and a try is worth its cost"
     if not sure:
         return Verdict.ASK, "too little is known to be sure"
     if rule.verdict is Verdict.ASK and rule.codes != ():

@@ -74,7 +74,7 @@ def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: date
         return _memory(hold, rule, site)
     if hold.family == "disk" and rule.name == "over disk":
         return _disk(hold, rule, site)
-    if hold.family == "duration":
+    if hold.code in (46, 47):
         return _duration(hold, rule)
     if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
         return _elsewhere(hold, evidence)
