@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from condor_advice.dag.condor import schedd, submit_dag
-from condor_advice.dag.plan import DAG_FILE, Plan
-from condor_advice.dag.state import SweepState
+from condor_advice.dag.condor import jobs, remove, schedd, submit_dag
+from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
+from condor_advice.dag.scripts import write_whole
+from condor_advice.dag.state import SweepState, TrialState
+from condor_advice.gather.errors import UsageError
+from condor_advice.model.registry import default_models_path
+
+_DONE = re.compile(r"^DONE (\S+)$", re.MULTILINE)
+_MOST_RESCUES = 999
 
 
 def submit(directory: Path) -> int:
@@ -14,6 +21,94 @@ def submit(directory: Path) -> int:
     plan = Plan.load(directory.absolute())
     schedd()
     with SweepState(plan.directory) as state:
+        if (cluster := state.noted("cluster")) is not None:
+            what = "is running" if is_alive(cluster) else "has run"
+            raise UsageError(
+                f"{directory}: the sweep {what} as job {cluster}.0; "
+                f"`condor-advice sweep status {directory}` shows it, and `sweep resume` goes on"
+            )
         cluster = submit_dag(plan.directory / DAG_FILE)
         state.note("cluster", cluster)
+        # DAGMan's jobs do not see this environment, so the FINAL node is told.
+        state.note("registry", str(default_models_path()))
     return cluster
+
+
+def resume(directory: Path) -> tuple[int, int]:
+    """Run what is not done: the DAGMan cluster, and how many failed trials are tried again.
+
+    What DAGMan's last rescue DAG has as done stays done, except for the trials that failed,
+    and the evaluation, which may see better trials now.
+    """
+    plan = Plan.load(directory.absolute())
+    schedd()
+    with SweepState(plan.directory) as state:
+        cluster = state.noted("cluster")
+        if cluster is None:
+            raise UsageError(
+                f"{directory}: the sweep was never submitted; `condor-advice sweep submit` it"
+            )
+        if is_alive(cluster):
+            raise UsageError(f"{directory}: the sweep is running as job {cluster}.0")
+        failed = state.reopen((TrialState.FAILED,))
+        open_ = {trial_name(t.number) for t in state.trials() if not t.state.is_over}
+        if open_:
+            (plan.evaluation).unlink(missing_ok=True)
+        _write_rescue(plan, again=open_ | {"evaluate-0"} if open_ else set())
+        (plan.directory / f"{DAG_FILE}.metrics").unlink(missing_ok=True)
+        cluster = submit_dag(plan.directory / DAG_FILE)
+        state.note("cluster", cluster)
+        state.note("cancelled", False)
+    return cluster, failed
+
+
+def cancel(directory: Path) -> int:
+    """Remove a sweep's DAGMan job, and with it its nodes' jobs; the cluster removed."""
+    plan = Plan.load(directory.absolute())
+    schedd()
+    with SweepState(plan.directory) as state:
+        cluster = state.noted("cluster")
+        if cluster is None or not is_alive(cluster):
+            raise UsageError(f"{directory}: the sweep is not running; there is nothing to cancel")
+        state.note("cancelled", True)
+        remove(f"{cluster}.0", f"sweep {plan.name} cancelled")
+    return int(cluster)
+
+
+def is_alive(cluster: int) -> bool:
+    """Whether a DAGMan job is in the queue."""
+    return bool(jobs(f"ClusterId == {cluster}", ["ClusterId"]))
+
+
+def _rescues(plan: Plan) -> list[Path]:
+    return sorted(plan.directory.glob(f"{DAG_FILE}.rescue[0-9][0-9][0-9]"))
+
+
+def _write_rescue(plan: Plan, again: set[str]) -> None:
+    """Write the next rescue DAG, from the last one and from what is done."""
+    known = _rescues(plan)
+    done = set(_DONE.findall(known[-1].read_text())) if known else set()
+    done |= _done_by_files(plan)
+    with SweepState(plan.directory) as state:
+        done |= {trial_name(t.number) for t in state.trials() if t.state.is_over}
+    number = int(known[-1].suffix.removeprefix(".rescue")) + 1 if known else 1
+    if number > _MOST_RESCUES:
+        raise UsageError(f"{plan.directory}: {_MOST_RESCUES} rescue DAGs; begin a new sweep")
+    lines = [f"DONE {node}" for node in sorted(done - again)]
+    write_whole(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
+
+
+def _done_by_files(plan: Plan) -> set[str]:
+    """Return the nodes before the trials whose results are there: a killed DAGMan wrote none."""
+    done = set()
+    if (plan.directory / "check" / "out" / "check.json").exists():
+        done.add("check-0")
+    shards = len(plan.sources)
+    for index, key in enumerate(plan.prepared):
+        for shard in range(shards):
+            part = plan.directory / "prepared" / f"{key}-{shard}" / "out" / f"part-{shard}.npz"
+            if part.exists():
+                done.add(f"prepare-{index * shards + shard}")
+        if plan.prepared_file(key).exists():
+            done.add(f"merge-{index}")
+    return done

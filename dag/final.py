@@ -1,21 +1,90 @@
 """The FINAL node, on the access point: test figures, the winner's registration, the report.
 
-    python -m condor_advice.dag.final DIR
+python -m condor_advice.dag.final DIR
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import Plan, trial_name
+from condor_advice.dag.scripts import best_trials, lay_out_evaluation, write_whole
+from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError
 
 
 def main() -> None:
-    """Finish a sweep; every step is tried, and the first failure gives the exit status."""
+    """Finish a sweep. The report is written even when there is nothing to register."""
     plan = Plan.load(Path(sys.argv[1]))
-    print(plan.name)
+    with SweepState(plan.directory) as state:
+        trials = state.trials()
+        cancelled = state.noted("cancelled", False)
+    problem: AdviceError | None = None
+    evaluation: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {}
+    if cancelled:
+        facts["ended"] = "cancelled; nothing was registered"
+    else:
+        try:
+            evaluation = evaluate(plan, trials)
+            facts["model"] = register(plan, trials, evaluation)
+        except AdviceError as error:
+            problem = error
+            facts["model"] = f"none: {error}"
+    from condor_advice.dag.report import write_report
+
+    files = write_report(plan, trials, evaluation, facts)
+    print(f"report: {files[0]}")
+    if problem is not None:
+        raise problem
+
+
+def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
+    """Return the best trials' figures on the test split, which is looked at once.
+
+    The evaluate node has done it, unless something before it failed.
+    """
+    from_node = plan.directory / "evaluate" / "out" / "evaluation.json"
+    if not plan.evaluation.exists():
+        if from_node.exists():
+            shutil.copyfile(from_node, plan.evaluation)
+        else:
+            from condor_advice.dag.evaluation import evaluate_candidates
+
+            inputs = lay_out_evaluation(plan, trials)
+            found = evaluate_candidates(inputs / "candidates.json", inputs)
+            write_whole(plan.evaluation, json.dumps(found))
+    evaluation: list[dict[str, Any]] = json.loads(plan.evaluation.read_text())
+    return evaluation
+
+
+def register(plan: Plan, trials: list[Trial], evaluation: list[dict[str, Any]]) -> str:
+    """Register the best trial that the advice path could use; the model's name."""
+    from condor_advice.dag import candidate
+    from condor_advice.model.registry import Registry
+
+    ranked = [trial for trial in best_trials(plan, trials) if candidate.can_serve(trial)]
+    if not ranked:
+        raise AdviceError(
+            f"{plan.directory}: no trial can be registered: those with a result look at "
+            "neighbours' steps, which the advice path does not read; add neighbours: 0 to the "
+            "search"
+        )
+    winner = ranked[0]
+    figures = next((one for one in evaluation if one["trial"] == winner.number), {})
+    with SweepState(plan.directory) as state:
+        known = state.noted("winner")
+        if known and known["trial"] == winner.number and known["epoch"] == winner.epoch:
+            return str(known["model"])  # a second FINAL of the same sweep
+        name = candidate.register(plan, winner, figures, Registry(state.noted("registry")))
+        state.note("model", name)
+        state.note("winner", {"trial": winner.number, "epoch": winner.epoch, "model": name})
+    print(f"{trial_name(winner.number)} is registered as model {name}")
+    return name
 
 
 if __name__ == "__main__":

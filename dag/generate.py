@@ -62,7 +62,7 @@ def write_dag(plan: Plan, into: Path) -> Path:
             ["-m", "condor_advice.dag.scripts", what, str(directory), *arguments],
         )
 
-    dag = dags.DAG(node_status_file=dags.NodeStatusFile(Path(STATUS_FILE), update_time=5))
+    dag = dags.DAG(node_status_file=dags.NodeStatusFile(directory / STATUS_FILE, update_time=5))
     hopeless = {"retries": plan.resources.retries, "retry_unless_exit": HOPELESS}
     check = dag.layer(name="check", submit_description=submit.check(), **hopeless)
     pieces = [
@@ -79,7 +79,7 @@ def write_dag(plan: Plan, into: Path) -> Path:
         vars=[{"key": key, "parts": submit.parts(key)} for key in plan.prepared],
         **hopeless,
     )
-    bands = len(plan.hyperband.bands) if plan.hyperband else 0
+    bands = sum(band < plan.most_epochs for band in plan.hyperband.bands) if plan.hyperband else 0
     trials = merge.child_layer(
         name="trial",
         submit_description=submit.trial(),
@@ -112,8 +112,13 @@ def write_dag(plan: Plan, into: Path) -> Path:
     with Path(path).open("a") as file:
         file.write("# What htcondor2.dags does not write\n")
         file.write(f"SCRIPT HOLD ALL_NODES {hold_script}\n")
-        if plan.resources.max_running:
-            file.write(f"MAXJOBS trial {plan.resources.max_running}\n")
+        if plan.lanes:
+            # MAXJOBS alone holds back jobs but not PRE scripts: every trial would ask for its
+            # parameters at once. So trials stand in lanes, each asking when the one before it
+            # is over, as W&B's agents do.
+            file.write(f"MAXJOBS trial {plan.lanes}\n")
+            for number in range(plan.trials - plan.lanes):
+                file.write(f"PARENT trial-{number} CHILD trial-{number + plan.lanes}\n")
         for number in range(plan.trials):
             # Earlier trials first: later ones learn from them.
             file.write(f"PRIORITY trial-{number} {plan.trials - number}\n")

@@ -152,19 +152,18 @@ def trial() -> None:
             states.mkdir()
     settings = settings_of(task)
     data = load_split(Path("data.npz"))
-    until, done = int(task["until"]), 0
+    until = int(task["until"])
+    done = _epochs_done(states, task["seeds"])
     trained: dict[int, TrainedLstm] = {}
-    while True:
+    while not trained or done < until:
         # Epoch by epoch, and each for every seed: what is told is the mean over seeds.
-        done = min(done + 1, until) if trained else _epochs_done(states, task["seeds"])
-        done = max(done, 1)
+        done = min(done + 1, until)
         for seed in task["seeds"]:
             one = replace(settings, seed=seed, epochs=done)
             trained[seed] = _train(data, one, states / f"seed-{seed}.pt")
-        reached = min(len(one.history) for one in trained.values())
-        if done >= until or reached < done:
-            break
-        if time.monotonic() - began >= task["checkpoint_seconds"]:
+        if min(len(one.history) for one in trained.values()) < done:
+            break  # no gain any more
+        if done < until and time.monotonic() - began >= task["checkpoint_seconds"]:
             print(f"checkpoint after epoch {done}")
             sys.exit(CHECKPOINT)
     _leave_result(task, trained)

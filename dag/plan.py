@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,6 +67,23 @@ class Plan:
     config: Mapping[str, Any] = field(default_factory=dict)  # W&B's part of the file
     created: str = ""
     version: str = ""
+
+    @property
+    def lanes(self) -> int:
+        """How many trials run at a time; 0 is no limit.
+
+        Bayesian search learns from trials that are over, so it does not begin all at once.
+        """
+        limit = self.resources.max_running
+        if not limit and self.method == "bayes":
+            limit = max(4, math.ceil(self.trials / 10))
+        return limit if limit < self.trials else 0
+
+    @property
+    def most_epochs(self) -> int:
+        """The most epochs that a trial may have."""
+        [epochs] = [p for p in self.parameters if p.name == "epochs"]
+        return int(max(epochs.choices() or [epochs.at(1.0)]))
 
     # ---- where things are -------------------------------------------------------------
 

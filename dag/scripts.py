@@ -26,7 +26,7 @@ from condor_advice.gather.errors import AdviceError
 
 DONE = 0
 AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band of hyperband
-GIVE_UP = 2  # RETRY ... UNLESS-EXIT
+GIVE_UP = 2  # RETRY ... UNLESS-EXIT: the sweep itself is broken
 SKIP = 3  # PRE_SKIP: the node is done without a job
 # A node's job ends with this when another run would end the same way.
 HOPELESS = 10
@@ -48,7 +48,7 @@ def main() -> None:
         status = scripts[what](plan, *arguments)
     except AdviceError as error:
         log(plan, f"{what} {' '.join(arguments)}: {error}")
-        status = AGAIN
+        status = GIVE_UP
     except Exception:
         log(plan, f"{what} {' '.join(arguments)}: {traceback.format_exc()}")
         raise
@@ -82,7 +82,7 @@ def pre(plan: Plan, node: str) -> int:
         trial = state.ask(number, lambda trials: choose(plan, trials, number))
     if trial.state.is_over:
         log(plan, f"{node}: {trial.state}: {trial.reason}")
-        return GIVE_UP if trial.state is TrialState.FAILED else SKIP
+        return SKIP
     lay_out(plan, trial)
     log(plan, f"{node}: {json.dumps(dict(trial.parameters))}, from epoch {trial.epoch}")
     return DONE
@@ -164,8 +164,8 @@ def post(plan: Plan, node: str, returned: str, job: str) -> int:
             allowed = None if hopeless else plan.resources.retries
             trial = state.tell_failure(number, job, reason, allowed)
     log(plan, f"{node}: job {job} returned {returned}: {trial.state} {trial.reason}".rstrip())
-    if trial.state is TrialState.FAILED:
-        return GIVE_UP
+    # A trial that failed for good is a result, too: the search keeps away from it, and the
+    # trials behind it in its lane go on. The FINAL node's script gives the workflow its status.
     return DONE if trial.state.is_over else AGAIN
 
 
@@ -251,10 +251,17 @@ def hold(plan: Plan, node: str, job: str) -> int:
 def prepare_evaluation(plan: Plan, node: str) -> int:
     """Lay out the best trials' models for the node that tries them on the test split."""
     with SweepState(plan.directory) as state:
-        best = best_trials(plan, state.trials())[: plan.candidates]
+        trials = state.trials()
+    (plan.directory / "evaluate" / "out" / "evaluation.json").unlink(missing_ok=True)
+    lay_out_evaluation(plan, trials)
+    return DONE
+
+
+def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
+    """Fill the directory from which the best trials are evaluated."""
+    best = best_trials(plan, trials)[: plan.candidates]
     if not best:
-        log(plan, f"{node}: no trial has a result; nothing to evaluate")
-        return AGAIN
+        raise AdviceError(f"{plan.directory}: no trial has a result; there is nothing to evaluate")
     inputs = plan.directory / "evaluate" / "in"
     candidates = []
     for trial in best:
@@ -264,16 +271,18 @@ def prepare_evaluation(plan: Plan, node: str) -> int:
         link(plan.prepared_file(key), inputs / f"{key}.npz")
         candidates.append({"trial": trial.number, "data": f"{key}.npz"})
     write_whole(inputs / "candidates.json", json.dumps(candidates))
-    return DONE
+    return inputs
 
 
-def best_trials(plan: Plan, trials: list[Trial]) -> list[Trial]:
-    """Return the trials that have a result and a model, the best first."""
+def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
+    """Return the trials that have a result, the best first; only ended ones unless asked."""
+    wanted = {TrialState.FINISHED, TrialState.STOPPED}
+    if also_paused:
+        wanted |= {TrialState.PAUSED, TrialState.RUNNING}
     ranked = [
         (plan.metric.loss(value), trial.number, trial)
         for trial in trials
-        if (value := trial.best(plan.metric)) is not None
-        and trial.state in (TrialState.FINISHED, TrialState.STOPPED)
+        if (value := trial.best(plan.metric)) is not None and trial.state in wanted
     ]
     return [trial for _, _, trial in sorted(ranked, key=lambda entry: entry[:2])]
 

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from condor_advice.dag.planning import Recording
+    from condor_advice.dag.status import Status
 
 _DIRECTORY = click.argument(
     "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
@@ -91,3 +92,161 @@ def submit(directory: Path, as_json: bool) -> None:
     click.echo(
         f"DAGMan runs as job {cluster}.0; follow it with: condor-advice sweep status {directory}"
     )
+
+
+@sweep.command()
+@_DIRECTORY
+@_JSON
+def status(directory: Path, as_json: bool) -> None:
+    """Show how far the sweep in DIR is, and its best trial so far."""
+    from condor_advice.dag.status import look
+
+    found = look(directory)
+    if as_json:
+        click.echo(json.dumps(found.as_dict()))
+        return
+    _print_status(found)
+
+
+def _print_status(found: Status) -> None:
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    job = f", DAGMan job {found.cluster}.0" if found.cluster is not None else ""
+    ended = "" if found.exit_status is None else f", exit status {found.exit_status}"
+    console.print(f"sweep {found.name}: {found.state}{job}{ended}", markup=False)
+    line = Table.grid(padding=(0, 1))
+    left = "" if found.seconds_left is None else f"about {_duration(found.seconds_left)} left"
+    line.add_row(
+        ProgressBar(found.total, found.over, width=40), f"{found.over}/{found.total} trials", left
+    )
+    console.print(line)
+    counts = [f"{count} {word.replace('_', ' ')}" for word, count in found.trials.items() if count]
+    console.print("  " + ", ".join(counts))
+    if found.best is not None:
+        best = found.best
+        console.print(
+            f"best: trial-{best.trial}, {found.metric} {best.value:.6g} after epoch "
+            f"{best.epoch} ({best.state})"
+        )
+        shown = ", ".join(f"{name} {value}" for name, value in best.parameters.items())
+        console.print(f"  {shown}", markup=False)
+    if found.model is not None:
+        console.print(f"registered as model {found.model}: condor-advice model show {found.model}")
+    for held in found.held:
+        where = f"{held['node']} (job {held['job']})"
+        console.print(
+            f"held: {where}: {held['code']}/{held['subcode']} {held['reason']}", markup=False
+        )
+        console.print(f"  ask: condor-advice {held['job']}")
+    for node in found.failed_nodes:
+        console.print(f"failed: {node['node']}: {node['reason']}", markup=False)
+    for trial in found.failed_trials:
+        console.print(f"failed: trial-{trial['trial']}: {trial['reason']}", markup=False)
+    if found.state in ("failed", "cancelled", "interrupted"):
+        console.print(f"go on with: condor-advice sweep resume {found.directory}", markup=False)
+    for note in found.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@sweep.command()
+@_DIRECTORY
+@_JSON
+def best(directory: Path, as_json: bool) -> None:
+    """Print the best trial of the sweep in DIR: its parameters, and where its model is."""
+    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.state import SweepState
+    from condor_advice.dag.status import learning_curve, require_result
+
+    plan = Plan.load(directory.absolute())
+    found = require_result(plan)
+    with SweepState(plan.directory) as state:
+        model = state.noted("model")
+    if as_json:
+        evaluation = json.loads(plan.evaluation.read_text()) if plan.evaluation.exists() else []
+        figures = next((one for one in evaluation if one["trial"] == found.trial), None)
+        click.echo(
+            json.dumps(
+                {
+                    "trial": found.trial,
+                    "metric": plan.metric.name,
+                    "value": found.value,
+                    "epoch": found.epoch,
+                    "state": found.state,
+                    "parameters": dict(found.parameters),
+                    "network": found.model,
+                    "model": model,
+                    "evaluation": figures,
+                    "history": learning_curve(plan, found.trial),
+                }
+            )
+        )
+        return
+    click.echo(
+        f"trial-{found.trial}: {plan.metric.name} {found.value:.6g} after epoch {found.epoch} "
+        f"({found.state})"
+    )
+    for name, value in found.parameters.items():
+        click.echo(f"  {name}: {value}")
+    if model is not None:
+        click.echo(
+            f"registered as model {model}; promote it with: condor-advice model promote {model}"
+        )
+    else:
+        click.echo(f"its network: {found.model}")
+
+
+@sweep.command()
+@_DIRECTORY
+@_JSON
+def resume(directory: Path, as_json: bool) -> None:
+    """Go on with the sweep in DIR: what is done stays done, failed trials are tried again."""
+    from condor_advice.dag.control import resume as start
+
+    cluster, again = start(directory)
+    if as_json:
+        click.echo(json.dumps({"cluster": cluster, "failed_trials_again": again}))
+        return
+    click.echo(f"DAGMan runs as job {cluster}.0; {again} failed trials are tried again")
+
+
+@sweep.command()
+@_DIRECTORY
+@_JSON
+def cancel(directory: Path, as_json: bool) -> None:
+    """Stop the sweep in DIR and remove its jobs; `resume` can go on with it."""
+    from condor_advice.dag.control import cancel as stop
+
+    cluster = stop(directory)
+    if as_json:
+        click.echo(json.dumps({"cluster": cluster}))
+        return
+    click.echo(f"job {cluster}.0 and its nodes are being removed")
+
+
+@sweep.command()
+@_DIRECTORY
+@_JSON
+def report(directory: Path, as_json: bool) -> None:
+    """Write the report of the sweep in DIR as it stands; the FINAL node does so at the end."""
+    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.report import write_report
+    from condor_advice.dag.state import SweepState
+
+    plan = Plan.load(directory.absolute())
+    with SweepState(plan.directory) as state:
+        trials = state.trials()
+        model = state.noted("model")
+    evaluation = json.loads(plan.evaluation.read_text()) if plan.evaluation.exists() else []
+    files = write_report(plan, trials, evaluation, {"model": model} if model else {})
+    click.echo(json.dumps({"files": [str(f) for f in files]}) if as_json else str(files[0]))
