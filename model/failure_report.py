@@ -13,6 +13,7 @@ import numpy.typing as npt
 from condor_advice.model.failure import HorizonModel
 from condor_advice.model.failure_evaluate import curves
 from condor_advice.model.infer import sigmoid
+from condor_advice.model.plots import importance, pyplot, save
 from condor_advice.model.profiles import Profiles
 from condor_advice.preprocess.jobs import Dataset, Horizon
 
@@ -47,7 +48,7 @@ def write_report(
 
 def waterfall(path: Path, model: HorizonModel, row: npt.NDArray[np.float32]) -> Path:
     """Draw how one job's features move the log-odds of failing from the usual to its own."""
-    plot = _pyplot()
+    plot = pyplot()
     reasons = model.reasons(row)
     shown, rest = reasons[:BARS], reasons[BARS:]
     steps = [(f"{name} = {value:.3g}", share) for name, value, share in shown]
@@ -62,21 +63,21 @@ def waterfall(path: Path, model: HorizonModel, row: npt.NDArray[np.float32]) -> 
     axes.set_yticks(range(len(steps)), [name for name, _ in reversed(steps)], fontsize=8)
     chance = float(sigmoid(np.array([total]))[0])
     axes.set_xlabel(f"log-odds of failing; ends at {total:.2f}, probability {chance:.2f}")
-    return _save(plot, figure, path)
+    return save(figure, path)
 
 
 def elbow(path: Path, profiles: Profiles) -> Path:
     """Draw the BIC against the number of profiles."""
-    plot = _pyplot()
+    plot = pyplot()
     figure, axes = plot.subplots(figsize=(6, 4))
     axes.plot(list(profiles.bic), list(profiles.bic.values()), marker="o")
     axes.axvline(len(profiles.weights), linestyle=":")
     axes.set(xlabel="profiles", ylabel="BIC (lower is better)")
-    return _save(plot, figure, path)
+    return save(figure, path)
 
 
 def _curves(directory: Path, horizon: Horizon, model: HorizonModel, data: Dataset) -> Path:
-    plot = _pyplot()
+    plot = pyplot()
     found = curves(model, data)
     figure, (left, right) = plot.subplots(1, 2, figsize=(10, 4.5))
     left.plot(found["false_positive_rate"], found["recall"])
@@ -85,11 +86,11 @@ def _curves(directory: Path, horizon: Horizon, model: HorizonModel, data: Datase
     right.plot(found["recall"], found["precision"])
     right.axhline(float(np.mean(data.label)), linestyle=":")
     right.set(xlabel="recall", ylabel="precision", title=f"{horizon}: precision and recall")
-    return _save(plot, figure, directory / f"{horizon}-curves.png")
+    return save(figure, directory / f"{horizon}-curves.png")
 
 
 def _reliability(directory: Path, horizon: Horizon, found: Mapping[str, Any]) -> Path:
-    plot = _pyplot()
+    plot = pyplot()
     figure, axes = plot.subplots(figsize=(5, 5))
     axes.plot([0, 1], [0, 1], linestyle=":")
     axes.plot(
@@ -98,17 +99,11 @@ def _reliability(directory: Path, horizon: Horizon, found: Mapping[str, Any]) ->
         marker="o",
     )
     axes.set(xlabel="probability said", ylabel="share that failed", title=str(horizon))
-    return _save(plot, figure, directory / f"{horizon}-reliability.png")
+    return save(figure, directory / f"{horizon}-reliability.png")
 
 
 def _importance(directory: Path, horizon: Horizon, found: Mapping[str, Any]) -> Path:
-    plot = _pyplot()
-    names = list(found["importance"])[::-1]
-    figure, axes = plot.subplots(figsize=(8, 0.3 * len(names) + 1))
-    axes.barh(range(len(names)), [found["importance"][name] for name in names])
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.set_xlabel("mean |share of the log-odds|")
-    return _save(plot, figure, directory / f"{horizon}-importance.png")
+    return importance(directory / f"{horizon}-importance.png", found["importance"])
 
 
 def _page(report: Mapping[str, Any], pictures: Sequence[str]) -> str:
@@ -147,19 +142,3 @@ def score_table(report: Mapping[str, Any]) -> list[str]:
                 f"| {rule['recall']:.3f} | {rule['accuracy']:.3f} | {rule['n_test']} |"
             )
     return lines
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(plot: Any, figure: Any, path: Path) -> Path:
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plot.close(figure)
-    return path

@@ -1,0 +1,82 @@
+"""One HTML page that needs nothing but itself: no script, no style sheet, no picture elsewhere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+       color: #1c2833; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #d5d8dc; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #e5e7e9; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+figure { display: inline-block; margin: .5rem 1rem .5rem 0; vertical-align: top; }
+figcaption { color: #566573; font-size: .9rem; } img { max-width: 100%; height: auto; }
+pre { background: #f4f6f7; padding: .7rem; overflow-x: auto; } .note { color: #566573; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with text, tables and pictures below it, in this order."""
+
+    heading: str
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Sequence[Sequence[object]]] = ()  # the first row of each is its head
+    pictures: Mapping[str, Path] = field(default_factory=dict)  # PNG files by caption
+
+
+def page(title: str, sections: Iterable[Section], note: str = "") -> str:
+    """Return the page; all text is escaped, and PNG files are inlined."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+    ]
+    if note:
+        parts.append(f'<p class="note">{escape(note)}</p>')
+    for section in sections:
+        parts.append(f"<h2>{escape(section.heading)}</h2>")
+        parts += [f"<p>{escape(text)}</p>" for text in section.paragraphs]
+        parts += [_table(rows) for rows in section.tables if rows]
+        parts += [_picture(caption, path) for caption, path in section.pictures.items()]
+    parts.append("</body></html>\n")
+    return "\n".join(parts)
+
+
+def number(value: object, digits: int = 3) -> str:
+    """Return a figure as a table shows it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if value != value:  # NaN
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}"
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    head, *body = rows
+    lines = ["<table><thead><tr>", *(f"<th>{escape(str(cell))}</th>" for cell in head)]
+    lines.append("</tr></thead><tbody>")
+    for row in body:
+        cells = "".join(f"<td>{escape(number(cell))}</td>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    lines.append("</tbody></table>")
+    return "".join(lines)
+
+
+def _picture(caption: str, path: Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    text = escape(caption, quote=True)
+    return (
+        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
