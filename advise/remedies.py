@@ -388,15 +388,17 @@ def _credential(hold: Hold, rule: Rule) -> Remedy:
 def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
     """Keep the job away from an execution point that holds what comes to it."""
     source = "TreeMaker wiki; pycbc 763; glideinWMS 331 (black holes)"
-    machine = hold.point.split("@")[-1]
     words = (
-        f"keep it away from {machine}, where {evidence.point_holds} jobs were held in the hour "
-        "before, then release"
+        f"keep it away from {hold.point}, where {evidence.point_holds} jobs were held for this "
+        "reason in the hour before, then release"
     )
     requirements = hold.ad.get("Requirements")
     if requirements is None:
         return Remedy(words, (release_command(hold),), source, by_hand=True)
-    away = f'(TARGET.Machine =!= "{machine}")'
+    away = f'(TARGET.Machine =!= "{hold.point}")'
+    if "@" in hold.point:  # one of several on its machine: only the slots' names tell them apart
+        ending = f"@{hold.point}"
+        away = f'(substr(TARGET.Name, -{len(ending)}) =!= "{ending}")'
     old = str(requirements)
     old = {"True": "true", "False": "false"}.get(old, old)
     new = old if away in old else f"({old}) && {away}"

@@ -20,13 +20,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
-from condor_advice.gather.reader import EventColumns, Oddity
+
+if TYPE_CHECKING:
+    # Who only looks something up in a store need not wait for the reader of logs.
+    from condor_advice.gather.reader import EventColumns, Oddity
 
 APPLICATION_ID = 0xC0AD71CE - (1 << 32)  # marks the file as ours; SQLite wants it signed
 # A small piece is merged with the next one until it has this many bytes, so that following
@@ -437,6 +440,8 @@ class Store:
 
     def oddities(self, log: str, limit: int = 20) -> list[Oddity]:
         """Return the first oddities of one log, with their places."""
+        from condor_advice.gather.reader import Oddity
+
         with self._translated():
             rows = self._db.execute(
                 "SELECT offset, kind, excerpt FROM oddities WHERE log ="
@@ -555,6 +560,8 @@ def _pack(columns: EventColumns) -> bytes:
 def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
     import zstandard
 
+    from condor_advice.gather.reader import EventColumns
+
     expand = zstandard.ZstdDecompressor().decompress
     raw, data = expand(packed), expand(text)
     count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
@@ -575,6 +582,8 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
 
 def _join(first: EventColumns, second: EventColumns) -> EventColumns:
     """Return two consecutive pieces as one."""
+    from condor_advice.gather.reader import EventColumns
+
     shift = len(first.data)
     shifts = {"start": shift, "head": shift, "end": shift}
     joined: dict[str, Any] = {

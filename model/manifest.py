@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +270,8 @@ def new_name(created: str, data_hash: str) -> str:
 
 def libraries() -> dict[str, str]:
     """Return the versions of what a model's figures depend on."""
+    from importlib import metadata  # slow to load, and only training asks
+
     found = {}
     for name in LIBRARIES:
         try:

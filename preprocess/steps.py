@@ -10,17 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.gather.fields import Fields, Texts, read_fields
-from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import digits, pad, word, words_of
 from condor_advice.preprocess.templates import FAMILY_INDEX, Reason, parse_reason
+
+if TYPE_CHECKING:
+    # Who only uses a model need not wait for the reader of logs.
+    from condor_advice.gather.fields import Fields, Texts
+    from condor_advice.gather.reader import EventColumns
 
 Steps = npt.NDArray[np.void]  # of dtype STEP
 Ints = npt.NDArray[np.int64]
@@ -251,6 +254,9 @@ class _Filler:
         self.words = words_of(pad(columns.data))
 
     def fill(self) -> None:
+        from condor_advice.gather.fields import read_fields
+        from condor_advice.gather.reader import TEXT
+
         text = self.columns.form == TEXT
         terminated = (self.columns.type == Kind.JOB_TERMINATED) & text
         self._terminations(np.flatnonzero(terminated & (self.place >= 0)))
@@ -452,4 +458,4 @@ def _as_kin(hashes: Keys) -> Ints:
 
 
 def _select(texts: Texts, chosen: npt.NDArray[np.bool_]) -> Iterable[tuple[int, str]]:
-    return Texts(texts.rows[chosen], texts.start[chosen], texts.end[chosen], texts.data)
+    return type(texts)(texts.rows[chosen], texts.start[chosen], texts.end[chosen], texts.data)
