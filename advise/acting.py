@@ -38,7 +38,7 @@ BAD = (Effect.HELD_AGAIN, Effect.FAILED)
 class Limits:
     """How far acting may go; the section [acting] of the site's configuration."""
 
-    confidence: float = 0.8  # release only what succeeds with at least this chance
+    confidence: float = 0.5  # release only what succeeds with at least this chance
     canary_above: int = 3  # a larger group of one reason sends canaries first
     canary_jobs: int = 2
     canary_margin_seconds: float = 60.0  # so much longer than it ran until it was held
@@ -116,6 +116,7 @@ class Case:
     """Advice about one held job, in the terms that acting needs."""
 
     given: GivenAdvice
+    label: str  # the reason in a few words
     text: str  # what the remedy says to do
     edits: tuple[tuple[str, str], ...]  # attribute and expression
     by_hand: bool  # the remedy has a part that no command of HTCondor's does
@@ -197,7 +198,8 @@ def case_of(answer: Mapping[str, Any], owner: str, at: float) -> Case:
     edits, by_hand = read_commands(remedy["commands"], answer["job"])
     later = remedy.get("not_before")
     not_before = datetime.fromisoformat(later.replace("Z", "+00:00")).timestamp() if later else None
-    return Case(given, remedy["text"], edits, by_hand, not_before)
+    label = hold.get("rule") or hold["template"]
+    return Case(given, label, remedy["text"], edits, by_hand, not_before)
 
 
 def read_commands(commands: Iterable[str], job: str) -> tuple[tuple[tuple[str, str], ...], bool]:
@@ -302,7 +304,9 @@ def _alone(
     confidence = limits.confidence if wishes.confidence is None else wishes.confidence
     if given.verdict == "RELEASE":
         if given.p_success < confidence:
-            return leave(f"its chance, {given.p_success:.0%}, is below {confidence:.0%}")
+            return leave(
+                f"its chance is below {confidence:.0%}; --confidence with a lower one releases it"
+            )
         if code in SITE_POLICY:
             return leave("a policy of the site holds it; release it yourself if you may")
         step = Step.RELEASE

@@ -310,7 +310,7 @@ def _by_reason(
     for choice, action in begun:
         given = choice.case.given
         chance = f"{given.p_success:.1f}"  # coarse, so that many jobs share one request
-        found[f"condor-advice: {given.verdict} {given.template} p={chance} [{mark}]"].append(
+        found[f"condor-advice: {given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
             (choice, action)
         )
     return found
@@ -394,12 +394,12 @@ def summary(plan: Plan) -> str:
             if choice.step is step:
                 about = ", ".join(f"{name} {value}" for name, value in choice.case.edits)
                 shown = about if step is Step.EDIT else ""
-                kinds[choice.why, choice.case.given.template, choice.canary, shown].append(choice)
-        for (why, template, _, about), members in kinds.items():
+                kinds[choice.why, choice.case.label, choice.canary, shown].append(choice)
+        for (why, label, _, about), members in kinds.items():
             until = min((c.until for c in members if c.until is not None), default=None)
             when = f", until {_local(until)}" if until is not None else ""
             edit = f" [{about}]" if about else ""
-            lines.append(f"{step.value}: {_ids(members)} ({template}){edit}: {why}{when}")
+            lines.append(f"{step.value}: {_ids(members)} ({label}){edit}: {why}{when}")
     return "\n".join(lines)
 
 
@@ -411,10 +411,10 @@ def question(plan: Plan, caller: str) -> str:
         count = sum(choice.step is step for choice in plan.choices)
         if count:
             parts.append(f"{verb} {count} job{'s' if count > 1 else ''}")
-    owners = {c.standing.owner for c in plan.acts() if c.standing and c.standing.owner != caller}
-    others = f", also of {', '.join(sorted(owners))}" if owners and caller else ""
+    owners = {choice.standing.owner for choice in plan.acts() if choice.standing}
+    whose = f" of {', '.join(sorted(owners))}" if owners != {caller} else ""
     text = ", ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}{others}?"
+    return f"{text[:1].upper()}{text[1:]}{whose}?"
 
 
 def outcome(applied: Applied) -> str:

@@ -19,6 +19,8 @@ VERBS = {
     "predict": "condor_advice.advise.commands.predict:predict",
     "gather": "condor_advice.advise.commands.gather:gather",
     "status": "condor_advice.advise.commands.status:status",
+    "history": "condor_advice.advise.commands.history:history",
+    "annotate": "condor_advice.advise.commands.annotate:annotate",
     "lab": "condor_advice.advise.commands.lab:lab",
     "sweep": "condor_advice.advise.commands.sweep:sweep",
     "export": "condor_advice.advise.commands.export:export",

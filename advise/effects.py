@@ -91,6 +91,16 @@ class Look:
         return []
 
 
+def wherever_possible(store: Path | None, margin_seconds: float = 60.0) -> Look:
+    """Return a look at the schedd of this machine if it answers, and at what is on disk."""
+    try:
+        point = AccessPoint.find()
+        point.jobs([(0, 0)], ("ClusterId", "ProcId"))  # finding it does not say that it answers
+    except AdviceError:
+        return Look(None, store, margin_seconds)
+    return Look(point, store, margin_seconds)
+
+
 def is_open(action: Action) -> bool:
     """Tell whether what came of an action may still change."""
     return (

@@ -73,7 +73,10 @@ def load_site() -> Site:
             continue
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-        settings |= _parse(path, raw)
+        read = _parse(path, raw)
+        if "acting" in read:
+            read["acting"] = settings.get("acting", {}) | read["acting"]
+        settings |= read
         sources.append(str(path))
     return Site(**settings, sources=tuple(sources))
 

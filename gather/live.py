@@ -218,6 +218,30 @@ class AccessPoint:
         except (RuntimeError, OSError) as error:
             raise _unreachable(error, self.name, None) from error
 
+    def annotate(
+        self, jobs: Sequence[str], attribute: str, expression: str, at_once: int
+    ) -> set[str]:
+        """Set an attribute of jobs by their ids, held or not; return those that refused.
+
+        A job that has left the queue is passed over: there is nothing left to annotate.
+        """
+        htcondor2 = _htcondor2()
+        refused: set[str] = set()
+        for first in range(0, len(jobs), at_once):
+            some = list(jobs[first : first + at_once])
+            try:
+                self._schedd.edit(some, attribute, expression)
+            except htcondor2.HTCondorException as error:
+                # One job spoils the transaction for all: halve until it is alone.
+                if len(some) > 1:
+                    half = (len(some) + 1) // 2
+                    refused |= self.annotate(some, attribute, expression, half)
+                elif "nonexistent" not in str(error):
+                    refused.add(some[0])
+            except (RuntimeError, OSError) as error:
+                raise _unreachable(error, self.name, None) from error
+        return refused
+
     def _act(self, action: str, jobs: Sequence[HeldSince], reason: str) -> Counts:
         htcondor2 = _htcondor2()
         try:

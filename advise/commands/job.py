@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from condor_advice.advise.commands.apply_options import Acting, apply_options
 from condor_advice.advise.jobids import parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from condor_advice.advise.advice import Advice
-    from condor_advice.advise.asking import Question
+    from condor_advice.advise.asking import Found, Question
     from condor_advice.model.held import HeldModel
 
 # The schedd serves everybody; it is not asked more often than this.
@@ -47,6 +50,7 @@ WATCH_SECONDS = 60.0
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
 @click.option("--explain", is_flag=True, help="Say which features and events made the probability.")
 @click.option("--watch", is_flag=True, help="Look again every minute, until Ctrl-C.")
+@apply_options
 def job(
     job_ids: tuple[str, ...],
     logs: tuple[str, ...],
@@ -59,6 +63,11 @@ def job(
     as_json: bool,
     explain: bool,
     watch: bool,
+    acts: bool,
+    yes: bool,
+    confidence: float | None,
+    fix: bool,
+    remove: bool,
 ) -> None:
     """Say whether held jobs are better released, fixed or removed, and why.
 
@@ -69,6 +78,8 @@ def job(
         raise UsageError("--log and --store are two places to look in; name one of them")
     if everybody and user:
         raise UsageError("--all and --user exclude each other")
+    acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
+    acting.check(log=logs, store=store, hold=number)
     from condor_advice.advise.asking import Question
 
     question = Question(
@@ -81,38 +92,30 @@ def job(
         user=user,
         constraint=constraint,
     )
-    if not watch:
-        answer(question, as_json, explain)
-        return
     while True:
-        if sys.stdout.isatty() and not as_json:
+        if watch and sys.stdout.isatty() and not as_json:
             click.clear()
-        answer(question, as_json, explain)
+        answer(question, as_json, explain, acting)
+        if not watch:
+            acting.finish()
+            return
         time.sleep(WATCH_SECONDS)
 
 
-def answer(question: Question, as_json: bool, explain: bool) -> list[Advice]:
-    """Find the holds, judge them, print; return the advice for those who act on it."""
-    from condor_advice.advise.advice import Adviser
-    from condor_advice.advise.asking import find_holds
-    from condor_advice.advise.site import load_site
-
-    site = load_site()
-    found = find_holds(question, site)
-    try:
-        if not found.holds:
-            click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
-            for note in found.notes:
-                click.echo(f"note: {note}", err=True)
-            return []
-        model = _model(found.notes)
-        adviser = Adviser(model, site, as_of_hold=question.number is not None)
-        advices = adviser.advise(found.holds, explain)
-    finally:
-        found.close()
+def answer(question: Question, as_json: bool, explain: bool, acting: Acting) -> None:
+    """Find the holds, judge them, print, and act on them if that was asked for."""
+    advices, found = judge(question, explain)
+    if not advices:
+        click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
+        return
     if as_json:
-        out = "\n".join(json.dumps(advice.as_dict()) for advice in advices)
-        click.echo(out)
+        answers = [advice.as_dict() for advice in advices]
+        if acting.acts:
+            done = acting.on(advices)
+            answers = [one | {"applied": done[one["job"]]} for one in answers]
+        click.echo("\n".join(map(json.dumps, answers)))
         for note in found.notes:
             click.echo(f"note: {note}", err=True)
     else:
@@ -121,7 +124,56 @@ def answer(question: Question, as_json: bool, explain: bool) -> list[Advice]:
 
         mine = caller() if found.private else None
         click.echo(report(advices, found.notes, Style.of_stdout(), mine))
-    return advices
+        if acting.acts:
+            acting.on(advices)
+    if not question.logs and question.number is None:
+        _remember(advices, question.store)
+
+
+def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:
+    """Find the holds that are asked about, and judge them."""
+    from condor_advice.advise.advice import Adviser
+    from condor_advice.advise.asking import find_holds
+    from condor_advice.advise.site import load_site
+
+    site = load_site()
+    found = find_holds(question, site)
+    try:
+        if not found.holds:
+            return [], found
+        adviser = Adviser(_model(found.notes), site, as_of_hold=question.number is not None)
+        return adviser.advise(found.holds, explain), found
+    finally:
+        found.close()
+
+
+def _remember(advices: Sequence[Advice], store: str | None) -> None:
+    """Note what was answered, so that it can be held against what comes of it."""
+    from condor_advice.gather.ledger import GivenAdvice, now, record_advice
+
+    at = now()
+    record_advice(
+        [
+            GivenAdvice(
+                at,
+                advice.hold.job.access_point,
+                advice.hold.job.cluster,
+                advice.hold.job.proc,
+                advice.hold.number,
+                advice.hold.at.timestamp(),
+                advice.verdict.value,
+                round(advice.p_success, 4),
+                advice.source,
+                advice.model,
+                advice.hold.template,
+                advice.hold.owner,
+                advice.hold.code,
+                advice.hold.subcode,
+            )
+            for advice in advices
+        ],
+        store,
+    )
 
 
 def _model(notes: list[str]) -> HeldModel | None:

@@ -1,0 +1,141 @@
+"""`condor-advice annotate`: the advice in the ads of held jobs, for `condor_q` and policies.
+
+It is for administrators and runs on the access point, from SCHEDD_CRON or cron. Anybody can then
+ask `condor_q -af AdviceVerdict`, and SYSTEM_PERIODIC_RELEASE can look at the attributes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from condor_advice.gather.errors import AdviceError, Unreachable
+
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
+    from condor_advice.gather.live import AccessPoint, LiveJob
+
+VERDICT, PROBABILITY, SOURCE, AT = (
+    "AdviceVerdict",
+    "AdviceProbability",
+    "AdviceSource",
+    "AdviceAt",
+)
+AT_ONCE = 1000  # jobs per edit
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--constraint", metavar="EXPR", help="Only held jobs for which this holds.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option(
+    "--cron",
+    is_flag=True,
+    help="Print totals as ClassAd attributes, as SCHEDD_CRON adds them to the schedd's own ad.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
+    """Write AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt into held jobs' ads.
+
+    AdviceAt is the time of the advice; where it is later than EnteredCurrentStatus the advice is
+    about the hold that the job is in. Jobs whose ads already say so are not touched.
+    """
+    from condor_advice.advise.asking import Question
+    from condor_advice.advise.commands.job import judge
+    from condor_advice.gather.ledger import now
+    from condor_advice.gather.live import AccessPoint
+
+    point = AccessPoint.find()
+    question = Question(everybody=True, constraint=constraint)
+    advices, _ = judge(question)
+    if any(not advice.hold.ad for advice in advices):
+        raise Unreachable("the schedd stopped answering; nothing was written. Is it running?")
+    before = {live.job: live for live in _annotated(point, advices)}
+    changed = [
+        advice for advice in advices
+        if advice.hold.job in before and not _says_so(before[advice.hold.job], advice)
+    ]  # fmt: skip
+    refused = [] if dry_run else _write(point, changed, int(now()))
+    counts = Counter(advice.verdict.value for advice in advices)
+    found = {
+        "held": len(advices),
+        "written": 0 if dry_run else len(changed) - len(refused),
+        "unchanged": len(advices) - len(changed),
+        "would_write": len(changed) if dry_run else None,
+        "verdicts": dict(counts),
+        "refused": refused,
+    }
+    if cron:
+        # A line of "-" ends the ad; the prefix comes from SCHEDD_CRON_ADVICE_PREFIX.
+        for verdict in ("RELEASE", "FIX", "REMOVE", "ASK"):
+            click.echo(f"Held{verdict.capitalize()} = {counts[verdict]}")
+        click.echo(f"HeldAt = {int(now())}\n-")
+    elif as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(found, dry_run)
+    if refused:
+        raise AdviceError(
+            f"{len(refused)} jobs could not be edited ({', '.join(refused[:5])}...); writing into "
+            "other people's job ads needs a name in QUEUE_SUPER_USERS"
+        )
+
+
+def _annotated(point: AccessPoint, advices: Sequence[Advice]) -> list[LiveJob]:
+    """Return what the ads say now, with one query."""
+    jobs = [(advice.hold.job.cluster, advice.hold.job.proc) for advice in advices]
+    wanted = ("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", VERDICT, PROBABILITY,
+              SOURCE, AT)  # fmt: skip
+    from condor_advice.gather.live import HELD
+
+    return [live for live in point.jobs(jobs, wanted) if live.ad.get("JobStatus") == HELD]
+
+
+def _values(advice: Advice) -> dict[str, str]:
+    return {
+        VERDICT: f'"{advice.verdict.value}"',
+        PROBABILITY: f"{advice.p_success:.2f}",
+        SOURCE: f'"{advice.source}"',
+    }
+
+
+def _says_so(live: LiveJob, advice: Advice) -> bool:
+    """Tell whether an ad has this very advice about this very hold."""
+    ad = live.ad
+    if ad.get(AT, 0) < ad.get("EnteredCurrentStatus", 0):
+        return False
+    said = {
+        VERDICT: f'"{ad.get(VERDICT)}"',
+        PROBABILITY: f"{float(ad.get(PROBABILITY, -1)):.2f}",
+        SOURCE: f'"{ad.get(SOURCE)}"',
+    }
+    return said == _values(advice)
+
+
+def _write(point: AccessPoint, advices: Sequence[Advice], at: int) -> list[str]:
+    """Write the attributes, many jobs in one edit; return the jobs that could not be edited.
+
+    AdviceAt is written last, so that a reader who checks it sees a whole advice.
+    """
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for advice in advices:
+        for name, value in _values(advice).items():
+            groups[name, value].append(str(advice.hold.job))
+    refused: set[str] = set()
+    for (name, value), jobs in groups.items():
+        refused |= point.annotate(jobs, name, value, AT_ONCE)
+    written = [str(advice.hold.job) for advice in advices]
+    refused |= point.annotate([job for job in written if job not in refused], AT, str(at), AT_ONCE)
+    return sorted(refused)
+
+
+def _print(found: dict[str, Any], dry_run: bool) -> None:
+    verdicts = ", ".join(f"{count} {name}" for name, count in sorted(found["verdicts"].items()))
+    click.echo(f"{found['held']} held jobs" + (f": {verdicts}" if verdicts else ""))
+    if dry_run:
+        click.echo(f"{found['would_write']} would be written, {found['unchanged']} say so already")
+    else:
+        click.echo(f"{found['written']} written, {found['unchanged']} said so already")
