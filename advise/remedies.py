@@ -312,12 +312,13 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
         near = _nearest(path)
         if near:
             return Remedy(
-                f"{path} is not there; did you mean {near}? Correct the path or put the file "
-                "there, then release",
+                f"{path} is not there; did you mean {near}? Put the file there, or correct the "
+                "path with `condor_qedit JOB TransferInput`, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
     return Remedy(
-        f"put {path} there or correct its path in the submit file, then release",
+        f"put {path} there, or correct its path with `condor_qedit JOB TransferInput` (a submit "
+        "file that is edited now changes only jobs submitted later), then release",
         release,
         rule.source,
         by_hand=True,

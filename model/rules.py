@@ -87,7 +87,8 @@ RULES: tuple[Rule, ...] = (
         "over memory", Verdict.FIX, 0.05,
         "it used more memory than it asked for, and would again",
         "ask for more memory, then release", f"{_HTC}; {_CHTC}", codes=(3, 21, 26, 34),
-        pattern=r"memory.*(exceed|over|more than|limit)|(exceed|over|limit).*memory|out of memory",
+        pattern=r"memory.*(exceed|over|above|more than|limit)|(exceed|over|above|limit).*memory|"
+        r"out of memory",
         commands=_MEMORY,
     ),
     Rule(
@@ -120,7 +121,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "wrong address", Verdict.FIX, 0.1,
         "a file server has no such file",
-        "correct the URL or put the file there, then release", f"{_TED} (Specification)",
+        "put the file there, or correct the URL with `condor_qedit JOB TransferInput` (a submit "
+        "file that is edited now changes only jobs submitted later), then release",
+        f"{_TED} (Specification)",
         codes=(12, 13), pattern=r"\b404\b|not found on (the )?server",
     ),
     Rule(
@@ -157,7 +160,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "output file missing", Verdict.FIX, 0.25,
         "the job ended without writing a file named in transfer_output_files",
-        "read its error file: did it fail? Correct it or the list, then release",
+        "read its error file: did it fail? Correct the program, or the list with `condor_qedit JOB "
+        "TransferOutput`, then release",
         "OSG tutorial on errors (error101)", codes=(12, 13), subcodes=(2,),
         pattern=r"output|sending file|reading from file",
     ),
@@ -186,13 +190,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "executable missing", Verdict.FIX, 0.2,
         "the execution point has no such program, or the script has DOS line ends",
-        "transfer the executable, or run dos2unix on the script", f"{_CHTC}, DOS line ends",
+        "install the program there or transfer it with the job; a script with DOS line ends needs "
+        "dos2unix; then release", f"{_CHTC}, DOS line ends",
         codes=(6,), subcodes=(2,),
     ),
     Rule(
         "not a program", Verdict.FIX, 0.05,
         "the executable is not a program for this kind of machine",
-        "build it for the execution points, or name a script with a `#!` line", _HTC,
+        "build it for the execution points, or begin the script with a `#!` line; then release",
+        _HTC,
         codes=(6,), subcodes=(8,),
     ),
     Rule(
@@ -228,13 +234,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "transfer too large", Verdict.FIX, 0.05,
         "its files are larger than this access point transfers",
-        "move large files to a file server and name their URLs", _HTC, codes=(32, 33),
+        "raise the job's own limit with `condor_qedit JOB MaxTransferInputMB` (or "
+        "MaxTransferOutputMB), then release; where the access point sets the limit, move large "
+        "files to a file server and name their URLs", _HTC, codes=(32, 33),
     ),
     Rule(
         "its own policy", Verdict.ASK, 0.4,
         "its owner's periodic_hold or on_exit_hold was true",
         "look at what the expression guards against: a licence server that was down passes, "
-        "a bug does not", _HTC, codes=(3,),
+        "a bug does not; a limit that was meant for other jobs is lifted with `condor_qedit JOB "
+        "PeriodicHold false` (or OnExitHold)", _HTC, codes=(3,),
     ),
     Rule(
         "policy undefined", Verdict.FIX, 0.05,
