@@ -11,7 +11,7 @@ imported here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import manifest as manifests
+from condor_advice.model.held_features import DERIVED, ReasonRates, derive
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, UnusableModel, sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES, FEATURES
@@ -30,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 STARTER = Path(__file__).with_name("starter")
-TREES, LSTM = "trees.npz", "lstm.npz"
+TREES, LSTM, REASONS = "trees.npz", "lstm.npz", "reasons.npz"
 _NOT_WHOLE = "train it again with `condor-advice train`"
 
 
@@ -108,7 +109,7 @@ class HeldModel:
     """A model as it is used."""
 
     name: str
-    feature_names: tuple[str, ...]  # that its trees look at
+    feature_names: tuple[str, ...]  # of the table, that its trees look at
     spec: TensorSpec
     release_above: float  # the default threshold: the cheapest, or of the best F1
     thresholds: Mapping[str, float]
@@ -120,7 +121,8 @@ class HeldModel:
     interval: Interval
     abstention: Abstention
     trees: TreeEnsemble | None
-    columns: Ints  # of the trees' features among FEATURE_NAMES
+    columns: Ints  # where the trees' features are among FEATURE_NAMES; derived ones follow
+    rates: ReasonRates
     lstm: LstmNetwork | None = None
 
     @classmethod
@@ -149,6 +151,7 @@ class HeldModel:
                 abstention=Abstention(**settings["abstention"]),
                 trees=trees,
                 columns=manifest.columns(FEATURE_NAMES),
+                rates=ReasonRates.from_arrays(files.arrays(REASONS)),
                 lstm=LstmNetwork.from_arrays(files.arrays(LSTM)) if "lstm" in weights else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -161,7 +164,8 @@ class HeldModel:
 
     def _check(self, directory: Path) -> None:
         """Refuse a model whose parts do not fit each other."""
-        if self.trees is not None and int(self.trees.feature.max(initial=-1)) >= len(self.columns):
+        width = len(self.columns) + len(DERIVED)
+        if self.trees is not None and int(self.trees.feature.max(initial=-1)) >= width:
             raise UnusableModel(
                 f"{directory / TREES}: its trees ask for more features than the manifest "
                 f"names; {_NOT_WHOLE}"
@@ -209,10 +213,15 @@ class HeldModel:
         if "rules" in self.weights:
             found["rules"] = logit(rule_priors(features, FEATURE_NAMES))
         if self.trees is not None:
-            found["trees"] = self.trees.predict_margin(features[:, self.columns])
+            found["trees"] = self.trees.predict_margin(self.tree_rows(features))
         if self.lstm is not None:
             found["lstm"] = self.lstm.margins(steps, offsets)
         return found
+
+    def tree_rows(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return what the trees look at: columns of the table, then the derived ones."""
+        more = derive(features, self.rates.chances(features))
+        return np.concatenate((features[:, self.columns], more), axis=1)
 
     def explain(
         self, features: npt.NDArray[np.float32], tensor: EpisodeTensor
@@ -232,11 +241,13 @@ class HeldModel:
                 Attribution("rule", "what facilitators advise", float(prior[0]), effect, "rule")
             )
         if self.trees is not None:
-            shares = self.trees.contributions(row[0, self.columns], len(self.columns))
-            for name, column, share in zip(self.feature_names, self.columns, shares, strict=False):
+            values = self.tree_rows(row)[0]
+            shares = self.trees.contributions(values, len(values))
+            for name, value, share in zip(
+                (*self.feature_names, *DERIVED), values.tolist(), shares.tolist(), strict=False
+            ):
                 if share:
-                    value = float(row[0, column])
-                    effect = self.weights["trees"] * float(share)
+                    effect = self.weights["trees"] * share
                     found.append(
                         Attribution(name, feature_words(name, value), value, effect, "feature")
                     )
@@ -272,7 +283,12 @@ _MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in FEATUR
 
 def feature_words(name: str, value: float) -> str:
     """Say a feature and its value in words."""
-    meaning, unit = _MEANINGS.get(name, (name, ""))
+    if name in DERIVED:
+        if name.endswith("_chance"):
+            return f"{DERIVED[name][0]}: {sigmoid(np.array([value]))[0]:.0%}"
+        meaning, unit = DERIVED[name][0], ""
+    else:
+        meaning, unit = _MEANINGS.get(name, (name, ""))
     if np.isnan(value):
         return f"{meaning}: not known"
     if unit == "0/1":
@@ -320,13 +336,11 @@ def settings_of(model: HeldModel) -> dict[str, Any]:
 
 
 def save(
-    model: HeldModel,
-    directory: Path,
-    manifest_entries: Mapping[str, Any],
-    names: Sequence[str] = (),
+    model: HeldModel, directory: Path, manifest_entries: Mapping[str, Any]
 ) -> manifests.Manifest:
     """Write a model and, last, its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
+    manifests.save_arrays(directory / REASONS, model.rates.arrays())
     if model.trees is not None:
         manifests.save_arrays(directory / TREES, model.trees.arrays())
     if model.lstm is not None:
@@ -335,7 +349,7 @@ def save(
         directory,
         manifests.Manifest(
             name=model.name,
-            features=tuple(names or model.feature_names),
+            features=model.feature_names,
             model=settings_of(model),
             trained_on=dict(model.trained),
             **manifest_entries,

@@ -9,36 +9,52 @@ there are several, else a stretch of time; kin stay together in both cases.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model import calibration, conformal, held, manifest, stack, thresholds, trees
+from condor_advice.model import (
+    calibration,
+    conformal,
+    held,
+    lstm,
+    manifest,
+    propensity,
+    stack,
+    thresholds,
+    trees,
+)
 from condor_advice.model.held import HeldModel, logit
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.infer import TreeEnsemble
+from condor_advice.model.held_features import DERIVED, SETS, ReasonRates, derive, direction
+from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.rule_scores import rule_priors
+from condor_advice.model.tracking import Tracker
 from condor_advice.preprocess.features import FEATURE_NAMES
 from condor_advice.preprocess.tensors import TensorSpec
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Say = Callable[[str], None]
 
-TREE_COLUMNS = np.array(
-    [index for index, name in enumerate(FEATURE_NAMES) if name not in trees.LEFT_OUT]
-)
+PARTS = ("rules", "trees", "lstm")
+_LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSettings:
     """How a model is trained; the seed settles everything that is random."""
 
-    parts: tuple[str, ...] = ("rules", "trees")
+    parts: tuple[str, ...] = PARTS
     trees: trees.TreeSettings = field(default_factory=trees.TreeSettings)
+    lstm: lstm.LstmSettings = field(default_factory=lstm.LstmSettings)
+    feature_sets: tuple[str, ...] = tuple(SETS)  # tried; the better one is kept
+    propensity: bool = True  # weigh labels by how unlikely they were to exist
     folds: int = 4  # in time, where there is one access point only
     later: float = 0.25  # share of the training episodes that early stopping looks at
     risk: float = conformal.RISK
@@ -54,95 +70,97 @@ class Trained:
     """A model, and what was found on the way."""
 
     model: HeldModel
-    out_of_fold: dict[str, Floats]  # log-odds of each part, for the labelled rows
-    rows: Ints  # the labelled rows
+    rows: Ints  # the labelled episodes
+    fold: Ints  # of each
+    out_of_fold: dict[str, Floats]  # log-odds of each part, for those rows
+    p: Floats  # what the stack says of them, out of fold and calibrated
+    weight: Floats
     notes: dict[str, Any]
-
-
-def folds_of(data: HeldData, rows: Ints, count: int) -> Ints:
-    """Return which fold each of some rows is in."""
-    source = data.source[rows]
-    sizes = np.bincount(source, minlength=len(data.sources))
-    if np.count_nonzero(sizes >= len(rows) / 10) >= 2:
-        return source.astype(np.int64)
-    # Kin go where the first of them was held.
-    _, which = np.unique(data.kin[rows], return_inverse=True)
-    first = np.full(int(which.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, which, data.time[rows])
-    rank = np.argsort(np.argsort(first[which], kind="stable"), kind="stable")
-    fold = np.minimum(rank * count // max(len(rows), 1), count - 1)
-    lowest = np.full(len(first), count)
-    np.minimum.at(lowest, which, fold)
-    found: Ints = lowest[which]
-    return found
 
 
 def train(
     data: HeldData,
     settings: HeldSettings,
     name: str = "",
-    say: Callable[[str], None] = lambda _text: None,
+    *,
+    weight: Floats | None = None,
+    say: Say = lambda _text: None,
+    tracker: Tracker | None = None,
+    progress: bool = False,
 ) -> Trained:
-    """Train a model on the labelled episodes."""
+    """Train a model on the labelled episodes; `weight` is what each episode of data counts."""
     began = time.monotonic()
     data.check()
     rows = data.labelled
     label = data.label[rows].astype(np.float64)
-    weight = np.ones(len(rows))
-    fold = folds_of(data, rows, settings.folds)
+    given = np.ones(len(data)) if weight is None else weight
+    notes: dict[str, Any] = {}
+    if settings.propensity:
+        found = propensity.estimate(data, settings.seed)
+        given = given * found.weight
+        notes["propensity"] = {"roc_auc": found.roc_auc, "effective_share": found.effective}
+        say(
+            f"releases are foreseen with ROC AUC {found.roc_auc:.2f}; weighted by that, the "
+            f"labelled episodes are worth {found.effective:.0%} of their number"
+        )
+    weight = given[rows]
+    weight = weight / weight.mean()
+    work = _Work(data, rows, label, weight, folds_of(data, rows, settings.folds), settings, say)
     parts: dict[str, Floats] = {}
     if "rules" in settings.parts:
         parts["rules"] = logit(rule_priors(data.features[rows], FEATURE_NAMES))
-    notes: dict[str, Any] = {}
+    chosen_set, rounds = settings.feature_sets[0], 0
     if "trees" in settings.parts:
-        parts["trees"] = np.empty(len(rows))
-        rounds = []
-        for nth in np.unique(fold).tolist():
-            kept, left = np.flatnonzero(fold != nth), np.flatnonzero(fold == nth)
-            rounds.append(_rounds(data, rows[kept], weight[kept], settings))
-            one = _trees(data, rows[kept], weight[kept], rounds[-1], settings)
-            parts["trees"][left] = one.predict_margin(_tree_rows(data, rows[left]))
-            say(f"trees: fold {nth + 1} of {len(np.unique(fold))}, {rounds[-1]} rounds")
-        notes["rounds"] = rounds
+        tried = {one: work.out_of_fold_trees(one) for one in settings.feature_sets}
+        losses = {one: calibration.log_loss(label, _p(tried[one][0]), weight) for one in tried}
+        chosen_set = min(losses, key=lambda one: losses[one])
+        parts["trees"], rounds = tried[chosen_set]
+        notes["trees"] = {"log_loss_by_feature_set": losses, "set": chosen_set, "rounds": rounds}
+    epochs = 0
+    if "lstm" in settings.parts:
+        parts["lstm"], epochs = work.out_of_fold_lstm()
+        notes["lstm"] = {"epochs": epochs}
     kin = data.kin[rows]
-    weights, bias = stack.fit(parts, label, weight)
-    margin = stack.combine(parts, weights, bias)
+    notes["gains"] = stack.gains(parts, label, weight, kin, settings.seed)
+    weights, bias = _stack(parts, label, weight)
+    margin = stack.combine({part: parts[part] for part in weights}, weights, bias)
     chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
+    notes["calibration_log_loss"] = losses
     p = chosen(margin)
-    costs = thresholds.job_costs(data.features[rows], FEATURE_NAMES)
-    lines = thresholds.choose(p, label, costs)
-    ensemble = None
-    if "trees" in settings.parts:
-        ensemble = _trees(data, rows, weight, int(np.median(notes["rounds"])), settings)
-    digest = data.hash()
-    created = manifest.now()
+    lines = thresholds.choose(p, label, thresholds.job_costs(data.features[rows], FEATURE_NAMES))
+    everything = np.arange(len(rows))
+    ensemble, rates = work.fit_trees(everything, chosen_set, rounds if "trees" in weights else 0)
+    network = work.last_lstm(epochs, tracker, progress) if "lstm" in weights else None
+    digest, created = data.hash(), manifest.now()
     model = HeldModel(
         name=name or manifest.new_name(created, digest),
-        feature_names=tuple(FEATURE_NAMES[column] for column in TREE_COLUMNS),
-        spec=TensorSpec(),
+        feature_names=SETS[chosen_set],
+        spec=TensorSpec(max_steps=max(settings.lstm.max_steps, 2)),
         release_above=lines["cost"],
         thresholds=lines,
         trained={
             **data.summary(),
-            "from": _day(int(data.time.min())),
-            "until": _day(int(data.time.max())),
+            "from": _second(int(data.time.min())),
+            "until": _second(int(data.time.max())),
         },
         weights=weights,
         bias=bias,
-        centre={part: float(np.mean(values)) for part, values in parts.items()},
+        centre={part: float(np.average(parts[part], weights=weight)) for part in weights},
         calibration=chosen,
         interval=calibration.fit_interval(p, label, kin),
         abstention=conformal.choose_bounds(p, label, kin, settings.risk),
-        trees=ensemble,
-        columns=TREE_COLUMNS,
+        trees=ensemble if "trees" in weights else None,
+        columns=_columns(chosen_set),
+        rates=rates,
+        lstm=network,
     )
     notes |= {
         "data_hash": digest,
         "created": created,
-        "calibration_losses": losses,
+        "weights": weights,
         "seconds": round(time.monotonic() - began, 1),
     }
-    return Trained(model, parts, rows, notes)
+    return Trained(model, rows, work.fold, parts, p, weight, notes)
 
 
 def save(
@@ -157,49 +175,202 @@ def save(
             "created": trained.notes["created"],
             "metrics": metrics,
             "settings": settings.as_dict(),
-            "seeds": {"all": settings.seed},
+            "seeds": {
+                "all": settings.seed,
+                "trees": settings.trees.seed,
+                "lstm": settings.lstm.seed,
+            },
         },
     )
 
 
-def _tree_rows(data: HeldData, rows: Ints) -> npt.NDArray[np.float32]:
-    found: npt.NDArray[np.float32] = data.features[np.ix_(rows, TREE_COLUMNS)]
-    return found
+def _p(margin: Floats) -> Floats:
+    return sigmoid(margin)
 
 
-def _rounds(data: HeldData, rows: Ints, weight: Floats, settings: HeldSettings) -> int:
-    """Find the number of rounds on the later episodes of the training rows."""
-    fold = folds_of_time(data, rows, settings.later)
-    early, late = np.flatnonzero(~fold), np.flatnonzero(fold)
-    label = data.label[rows].astype(np.float64)
-    if len(np.unique(label[early])) < 2 or len(np.unique(label[late])) < 2:
-        return settings.trees.max_rounds // 4
-    return trees.choose_rounds(
-        (_tree_rows(data, rows[early]), label[early], weight[early]),
-        (_tree_rows(data, rows[late]), label[late], weight[late]),
-        settings.trees,
-    )
+def _stack(
+    parts: dict[str, Floats], label: Floats, weight: Floats
+) -> tuple[dict[str, float], float]:
+    """Fit the stack, without the parts that it would hardly listen to."""
+    kept = dict(parts)
+    while True:
+        weights, bias = stack.fit(kept, label, weight)
+        least = min(weights, key=lambda part: weights[part])
+        if weights[least] >= _LEAST_WEIGHT or len(kept) == 1:
+            return weights, bias
+        del kept[least]
 
 
-def folds_of_time(data: HeldData, rows: Ints, later: float) -> npt.NDArray[np.bool_]:
+def _columns(feature_set: str) -> Ints:
+    return np.array([FEATURE_NAMES.index(name) for name in SETS[feature_set]], np.int64)
+
+
+def _second(microseconds: int) -> str:
+    return str(np.datetime64(microseconds, "us").astype("datetime64[s]")) + "Z"
+
+
+# ---- folds ---------------------------------------------------------------------------------
+
+
+def folds_of(data: HeldData, rows: Ints, count: int) -> Ints:
+    """Return which fold each of some rows is in."""
+    source = data.source[rows].astype(np.int64)
+    sizes = np.bincount(source, minlength=len(data.sources))
+    if np.count_nonzero(sizes >= len(rows) / 10) >= 2:
+        return np.unique(source, return_inverse=True)[1]
+    first = _first_of_kin(data, rows)
+    # Kin share the time of the first of them, so that they share the fold.
+    borders = np.quantile(first, np.arange(1, count) / count)
+    return np.searchsorted(borders, first, side="left")
+
+
+def later_ones(data: HeldData, rows: Ints, share: float) -> Bools:
     """Tell which rows are the later ones of their source; kin are where the first of them is."""
     found = np.zeros(len(rows), np.bool_)
     for source in np.unique(data.source[rows]).tolist():
         own = np.flatnonzero(data.source[rows] == source)
-        _, which = np.unique(data.kin[rows[own]], return_inverse=True)
-        first = np.full(int(which.max(initial=0)) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, which, data.time[rows[own]])
-        border = np.quantile(first[which], 1.0 - later)
-        found[own] = first[which] > border
+        first = _first_of_kin(data, rows[own])
+        found[own] = first > np.quantile(first, 1.0 - share)
     return found
 
 
-def _trees(
-    data: HeldData, rows: Ints, weight: Floats, rounds: int, settings: HeldSettings
-) -> TreeEnsemble:
-    label = data.label[rows].astype(np.float64)
-    return trees.fit(_tree_rows(data, rows), label, weight, rounds, settings.trees)
+def _first_of_kin(data: HeldData, rows: Ints) -> Ints:
+    """Return for each row when the first of its kin among the rows was held."""
+    _, which = np.unique(data.kin[rows], return_inverse=True)
+    first = np.full(int(which.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, which, data.time[rows])
+    found: Ints = first[which]
+    return found
 
 
-def _day(microseconds: int) -> str:
-    return str(np.datetime64(microseconds, "us").astype("datetime64[s]")) + "Z"
+# ---- parts ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The labelled rows of a training; places below are places among these rows."""
+
+    data: HeldData
+    rows: Ints
+    label: Floats
+    weight: Floats
+    fold: Ints
+    settings: HeldSettings
+    say: Say
+
+    def folds(self) -> Sequence[tuple[Ints, Ints]]:
+        """Return (learned from, left out) for each fold."""
+        return [
+            (np.flatnonzero(self.fold != nth), np.flatnonzero(self.fold == nth))
+            for nth in np.unique(self.fold).tolist()
+        ]
+
+    def split(self, places: Ints) -> tuple[Ints, Ints]:
+        """Split places into the earlier and the later ones."""
+        late = later_ones(self.data, self.rows[places], self.settings.later)
+        if len(np.unique(self.label[places[late]])) < 2:
+            late = np.arange(len(places)) % 4 == 3  # too few to be choosy
+        return places[~late], places[late]
+
+    def rates(self, places: Ints) -> ReasonRates:
+        """Learn how reasons ended."""
+        table = self.data.features[self.rows[places]]
+        return ReasonRates.learn(table, self.label[places], self.weight[places])
+
+    def tree_rows(
+        self, places: Ints, feature_set: str, rates: ReasonRates, learned: bool
+    ) -> npt.NDArray[np.float32]:
+        """Return what the trees look at; where the rates come from the same rows, without kin."""
+        table = self.data.features[self.rows[places]]
+        without = None
+        if learned:
+            kin = self.data.kin[self.rows[places]]
+            without = (self.label[places], self.weight[places], kin)
+        more = derive(table, rates.chances(table, without))
+        return np.concatenate((table[:, _columns(feature_set)], more), axis=1)
+
+    def directions(self, feature_set: str) -> list[int]:
+        """Return which way each column may speak."""
+        return [direction(name) for name in (*SETS[feature_set], *DERIVED)]
+
+    def fit_trees(
+        self, places: Ints, feature_set: str, rounds: int
+    ) -> tuple[TreeEnsemble | None, ReasonRates]:
+        """Train trees on some rows, and the rates that they look at."""
+        rates = self.rates(places)
+        if not rounds:
+            return None, rates
+        ensemble = trees.fit(
+            self.tree_rows(places, feature_set, rates, learned=True),
+            self.label[places],
+            self.weight[places],
+            rounds,
+            self.settings.trees,
+            self.directions(feature_set),
+        )
+        return ensemble, rates
+
+    def out_of_fold_trees(self, feature_set: str) -> tuple[Floats, int]:
+        """Return the log-odds out of fold, and the number of rounds that was best on later rows.
+
+        The number is one for all folds, since each alone has few episodes to find it on.
+        """
+        curves = []
+        for kept, _ in self.folds():
+            early, late = self.split(kept)
+            rates = self.rates(early)
+            rows = [
+                self.tree_rows(early, feature_set, rates, learned=True),
+                self.tree_rows(late, feature_set, rates, learned=False),
+            ]
+            curves.append(
+                trees.loss_by_round(
+                    (rows[0], self.label[early], self.weight[early]),
+                    (rows[1], self.label[late], self.weight[late]),
+                    self.settings.trees,
+                    self.directions(feature_set),
+                )
+            )
+        rounds = 1 + int(np.argmin(np.mean(curves, axis=0)))
+        margin = np.empty(len(self.rows))
+        for kept, left in self.folds():
+            ensemble, rates = self.fit_trees(kept, feature_set, rounds)
+            assert ensemble is not None
+            margin[left] = ensemble.predict_margin(
+                self.tree_rows(left, feature_set, rates, learned=False)
+            )
+        self.say(f"trees on the {feature_set} features: {rounds} rounds")
+        return margin, rounds
+
+    def out_of_fold_lstm(self) -> tuple[Floats, int]:
+        """Return the log-odds out of fold, and the median of the best numbers of epochs."""
+        margin = np.empty(len(self.rows))
+        epochs = []
+        for kept, left in self.folds():
+            early, late = self.split(kept)
+            trained = lstm.train(
+                self.data.take(self.rows[early]),
+                self.data.take(self.rows[late]),
+                self.settings.lstm,
+                weight=self.weight[early],
+            )
+            epochs.append(trained.best_epoch)
+            unseen = self.data.take(self.rows[left])
+            margin[left] = trained.network.margins(unseen.steps, unseen.offsets)
+        self.say(f"LSTM: best after {', '.join(map(str, epochs))} epochs")
+        return margin, int(np.median(epochs))
+
+    def last_lstm(self, epochs: int, tracker: Tracker | None, progress: bool) -> LstmNetwork:
+        """Train on all rows for as many epochs as were best before."""
+        everything = self.data.take(self.rows)
+        settings = replace(self.settings.lstm, epochs=epochs, patience=0, keep="last")
+        return lstm.train(
+            everything,
+            everything.take(
+                np.flatnonzero(later_ones(everything, np.arange(len(everything)), 0.25))
+            ),
+            settings,
+            weight=self.weight,
+            tracker=tracker,
+            progress=progress,
+        ).network

@@ -71,6 +71,7 @@ class LstmSettings:
     auxiliary: float = 0.2  # weight of telling outcomes apart
     max_steps: int = 64
     patience: int = 6  # epochs without gain before training stops; 0: never
+    keep: str = "best"  # which epoch's weights: the "best" on validation, or the "last"
     seed: int = 0
     threads: int = 1
 
@@ -80,7 +81,7 @@ class LstmSettings:
 
     def same_training(self) -> dict[str, Any]:
         """Return what must not change between two parts of one training."""
-        return {k: v for k, v in asdict(self).items() if k not in ("epochs", "patience")}
+        return {k: v for k, v in asdict(self).items() if k not in ("epochs", "patience", "keep")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +321,8 @@ def train(
             work.save()
     finally:
         tracker.finish()
-    weights = {name: value.numpy() for name, value in work.best.items()}
+    kept = network.state_dict() if settings.keep == "last" else work.best
+    weights = {name: value.detach().numpy().copy() for name, value in kept.items()}
     best_epoch = 1 + int(np.argmin([one.validation_loss for one in work.history]))
     return TrainedLstm(
         export(weights, mean, scale, settings), settings, tuple(work.history), best_epoch, weights

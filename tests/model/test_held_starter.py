@@ -50,7 +50,8 @@ def test_effects_of_an_explanation_lead_from_the_average_to_the_answer():
     )
     told = sum(one.effect for one in found if one.kind != "event")
     assert model.trees is not None
-    shares = model.trees.contributions(features[1, model.columns], len(model.columns))
+    row = model.tree_rows(features)[1]
+    shares = model.trees.contributions(row, len(row))
     start = model.bias + model.weights["trees"] * shares[-1]
     start += model.weights.get("rules", 0.0) * model.centre.get("rules", 0.0)
     lstm = model.weights.get("lstm", 0.0) * model.part_margins(features, steps, offsets).get(

@@ -1,0 +1,241 @@
+"""What a model for held jobs adds to the features: how such reasons ended, level by level.
+
+A feature table counts what was seen on this access point. A model also knows how releases
+ended where it was trained, by the reason's kind (code, subcode, family, HTTP status) and by its
+template. Both come together as one chance that is drawn, level by level, from the general to
+the particular: rules → kind → template (in training) → template (here) → cluster (here). Where
+a level has seen nothing the level above speaks, so that a reason of unknown wording, or of an
+unknown kind, ends with the rules' prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.infer import UnusableModel, sigmoid
+from condor_advice.model.rule_scores import rule_priors
+from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float32]
+
+# Cases that the level above is worth, in training and on the access point itself.
+_TRAINING_CASES = 6.0
+_TEMPLATE_CASES, _CLUSTER_CASES = 4.0, 3.0
+_KIND = ("hold_code", "hold_subcode", "hold_family", "hold_http_status")
+_WHERE = {name: index for index, name in enumerate(FEATURE_NAMES)}
+
+# name -> (meaning, direction): 1 where more of it can only speak for success, -1 against.
+DERIVED: Mapping[str, tuple[str, int]] = {
+    "reason_chance": ("How releases after such a hold ended in training", 1),
+    "template_chance": ("The same, with what this access point has seen of it", 1),
+    "cluster_chance": ("The same, with what this cluster has seen of it", 1),
+    "rule_chance": ("What facilitators say of such a hold", 1),
+    "came_back": ("Earlier holds of this job with the same template", -1),
+    "mates_came_back": ("Releases of other jobs of the cluster that led back here", -1),
+    "mates_got_through": ("Releases in the cluster with this template that ended well", 1),
+    "cluster_done_share": ("Of the cluster's ends and holds, how many were a success", 0),
+    "last_run_share": ("Length of the last run over that of the longest", 0),
+    "starts_per_hold": ("Executions per hold of the job", 0),
+    "share_on_point": ("Of all holds with this template, how many were on this point", 0),
+    "elsewhere_bad": ("Releases with this template known to end badly on other points", 0),
+    "elsewhere_good": ("Releases with this template known to end well on other points", 0),
+}
+# Of the table's own columns those that mean the same on a pool of seconds and one of days.
+FEW = (
+    "hold_code",
+    "hold_subcode",
+    "hold_family",
+    "hold_errno",
+    "hold_http_status",
+    "hold_used_over_limit",
+    "hold_by_user",
+    "hold_by_policy",
+    "hold_number",
+    "hold_while_held",
+    "hold_point_known",
+    "past_holds_same_family",
+    "past_holds_same_point",
+    "past_quick_holds",
+    "past_same_family",
+    "past_same_template",
+    "past_same_point",
+    "past_starts_since_release",
+    "past_releases_by_user",
+    "past_releases_by_policy",
+    "job_evictions",
+    "job_remote_errors",
+    "job_memory_over_request",
+    "job_memory_request_change",
+    "owner_family_success_rate",
+    "mates_done",
+)
+# Ids and clock times say which job it was, not what becomes of such a job.
+_NEVER = ("hold_template", "hold_hour_sin", "hold_hour_cos", "hold_weekday")
+ALL = tuple(name for name in FEATURE_NAMES if name not in _NEVER)
+SETS: Mapping[str, tuple[str, ...]] = {"few": FEW, "all": ALL}
+
+
+def direction(name: str) -> int:
+    """Return whether a column may only speak for success (1), only against it (-1), or both."""
+    if name in DERIVED:
+        return DERIVED[name][1]
+    return int("success_rate" in name or name.endswith("last_outcome"))
+
+
+@dataclass(frozen=True)
+class ReasonRates:
+    """How releases ended in training, by kind of reason and by template."""
+
+    slope: float  # of the rules' log-odds, so that they fit what happened
+    shift: float
+    kinds: Ints  # axes: (kind, code/subcode/family/HTTP status); -1 none; sorted
+    kind_good: Floats
+    kind_cases: Floats
+    template_good: Floats  # by embedding index
+    template_cases: Floats
+
+    @classmethod
+    def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
+        """Count outcomes."""
+        from condor_advice.model.calibration import fit_temperature
+
+        line = fit_temperature(_rule_margin(features), label, weight)
+        keys, which = np.unique(_kinds(features), axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        template = _templates(features)
+        return cls(
+            line.slope,
+            line.shift,
+            keys,
+            _sums(which, weight * label, len(keys)),
+            _sums(which, weight, len(keys)),
+            _sums(template, weight * label, TEMPLATE_BUCKETS),
+            _sums(template, weight, TEMPLATE_BUCKETS),
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all as arrays by name."""
+        return {
+            "line": np.array([self.slope, self.shift]),
+            "kinds": self.kinds,
+            "kind_good": self.kind_good,
+            "kind_cases": self.kind_cases,
+            "template_good": self.template_good,
+            "template_cases": self.template_cases,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> ReasonRates:
+        """Take over what `arrays` returned."""
+        try:
+            slope, shift = arrays["line"].tolist()
+            names = ("kinds", "kind_good", "kind_cases", "template_good", "template_cases")
+            return cls(slope, shift, *(arrays[name] for name in names))
+        except (KeyError, ValueError) as error:
+            raise UnusableModel(
+                f"the table of reasons cannot be read ({error}); train the model again"
+            ) from error
+
+    def chances(
+        self, features: Table, without: tuple[Floats, Floats, Ints] | None = None
+    ) -> Floats:
+        """Return the chance of success by a hold's reason.
+
+        `without` is (label, weight, kin) of the same rows, where they are the ones that were
+        learned from: then each row's own kin do not count, as they would not for a new job.
+        """
+        kind = self._kind_places(_kinds(features))
+        template = _templates(features)
+        base = sigmoid(self.slope * _rule_margin(features) + self.shift)
+        good, cases = self.kind_good[kind], self.kind_cases[kind]
+        good, cases = np.where(kind >= 0, good, 0.0), np.where(kind >= 0, cases, 0.0)
+        if without is not None:
+            own_good, own_cases = _own(kind, *without)
+            good, cases = good - own_good, cases - own_cases
+        chance = (good + _TRAINING_CASES * base) / (cases + _TRAINING_CASES)
+        good, cases = self.template_good[template], self.template_cases[template]
+        if without is not None:
+            own_good, own_cases = _own(template, *without)
+            good, cases = good - own_good, cases - own_cases
+        found: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
+        return np.clip(found, 1e-4, 1 - 1e-4)
+
+    def _kind_places(self, kinds: Ints) -> Ints:
+        known = {tuple(row): place for place, row in enumerate(self.kinds.tolist())}
+        return np.array([known.get(tuple(row), -1) for row in kinds.tolist()], np.int64)
+
+
+def _own(place: Ints, label: Floats, weight: Floats, kin: Ints) -> tuple[Floats, Floats]:
+    """Return the good and all cases that a row's own kin brought to the row's place."""
+    both = np.stack((place, kin), axis=1)
+    which = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return _sums(which, weight * label)[which], _sums(which, weight)[which]
+
+
+def _sums(which: Ints, values: Floats, count: int = 0) -> Floats:
+    return np.bincount(which, values, count).astype(np.float64)
+
+
+def _kinds(features: Table) -> Ints:
+    columns = features[:, [_WHERE[name] for name in _KIND]].astype(np.float64)
+    return np.where(np.isnan(columns), -1, columns).astype(np.int64)
+
+
+def _templates(features: Table) -> Ints:
+    found = np.nan_to_num(features[:, _WHERE["hold_template"]])
+    return np.clip(found, 0, TEMPLATE_BUCKETS - 1).astype(np.int64)
+
+
+def _rule_margin(features: Table) -> Floats:
+    prior = rule_priors(features, FEATURE_NAMES)
+    found: Floats = np.log(prior) - np.log1p(-prior)
+    return found
+
+
+def derive(features: Table, chance: Floats) -> Table:
+    """Return the derived columns, in the order of DERIVED; `chance` is by the hold's reason."""
+
+    def known(name: str) -> Floats:
+        return np.nan_to_num(features[:, _WHERE[name]].astype(np.float64))
+
+    template_good, template_bad = known("template_good_total"), known("template_bad_total")
+    cluster_good = known("cluster_template_good_total")
+    cluster_bad = known("cluster_template_bad_total")
+    here = (_TEMPLATE_CASES * chance + template_good) / (
+        _TEMPLATE_CASES + template_good + template_bad
+    )
+    cluster = (_CLUSTER_CASES * here + cluster_good) / (_CLUSTER_CASES + cluster_good + cluster_bad)
+    back = known("past_holds_same_template")
+    done, failed = known("mates_done"), known("mates_failed")
+    longest = features[:, _WHERE["job_run_longest"]].astype(np.float64)
+    columns = {
+        "reason_chance": _logit(chance),
+        "template_chance": _logit(here),
+        "cluster_chance": _logit(cluster),
+        "rule_chance": _rule_margin(features),
+        "came_back": back,
+        "mates_came_back": np.maximum(cluster_bad - back, 0.0),
+        "mates_got_through": cluster_good,
+        "cluster_done_share": (done + 0.5) / (done + failed + known("cluster_hold_total") + 1.0),
+        "last_run_share": features[:, _WHERE["job_run_last"]] / np.maximum(longest, 1e-3),
+        "starts_per_hold": known("job_starts") / np.maximum(known("hold_number"), 1.0),
+        "share_on_point": known("point_template_hold_total")
+        / np.maximum(known("template_hold_total"), 1.0),
+        "elsewhere_bad": template_bad - known("point_template_bad_total"),
+        "elsewhere_good": template_good - known("point_template_good_total"),
+    }
+    assert columns.keys() == DERIVED.keys()
+    return np.stack([columns[name] for name in DERIVED], axis=1).astype(np.float32)
+
+
+def _logit(p: Floats) -> Floats:
+    found: Floats = np.log(p) - np.log1p(-p)
+    return found

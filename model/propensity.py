@@ -1,0 +1,71 @@
+"""Who gets released: weights that make up for people's choice of what to release.
+
+A label exists only where somebody released the job as it was and the end is known. People
+choose: what looks hopeless is removed or repaired, so that the labelled episodes are not like
+all episodes. Each labelled episode is given the weight 1/P(label | what was known at the hold)
+(inverse propensity), so that together they stand for all holds. P is estimated on other
+clusters than those it is used for. What nobody ever releases, no weight can bring back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model import trees
+from condor_advice.model.failure_metrics import roc_auc
+from condor_advice.model.held_data import HeldData
+from condor_advice.model.held_features import FEW
+from condor_advice.model.infer import sigmoid
+from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.labels import NO_LABEL
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FOLDS = 4
+LARGEST = 4.0  # of a weight over their mean: few episodes must not speak for all
+_SETTINGS = trees.TreeSettings(max_depth=3, members=1)
+_ROUNDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Propensity:
+    """How likely each episode was to get a label, and what follows for those that did."""
+
+    chance: Floats  # for every episode
+    weight: Floats  # for every episode; 0 without a label; mean 1 over those with one
+    roc_auc: float  # 0.5: labels are given blindly, and the weights change nothing
+    effective: float  # share of the labelled episodes that the weights leave, in worth
+
+
+def estimate(data: HeldData, seed: int = 0) -> Propensity:
+    """Estimate the propensities of all episodes."""
+    has_label = (data.label != NO_LABEL).astype(np.float64)
+    columns = [FEATURE_NAMES.index(name) for name in FEW]
+    rows = data.features[:, columns]
+    kin = np.unique(data.kin, return_inverse=True)[1]
+    fold = np.random.default_rng(seed).permutation(int(kin.max(initial=0)) + 1)[kin] % FOLDS
+    margin = np.zeros(len(data))
+    for nth in range(FOLDS):
+        kept, left = fold != nth, fold == nth
+        if not left.any() or len(np.unique(has_label[kept])) < 2:
+            continue
+        one = trees.fit(rows[kept], has_label[kept], np.ones(int(kept.sum())), _ROUNDS, _SETTINGS)
+        margin[left] = one.predict_margin(rows[left])
+    chance = np.clip(sigmoid(margin), 0.02, 1.0)
+    weight = has_label / chance
+    labelled = has_label > 0
+    if labelled.any():
+        weight /= weight[labelled].mean()
+        weight = np.minimum(weight, LARGEST)
+        weight /= weight[labelled].mean()
+    total = float(weight.sum())
+    return Propensity(
+        chance,
+        weight,
+        roc_auc(has_label, chance),
+        total**2 / max(float((weight**2).sum()), 1e-300) / max(float(labelled.sum()), 1.0),
+    )
