@@ -12,6 +12,7 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -31,6 +32,10 @@ _KEPT = (".py", ".json", ".toml", ".typed")
 _LEFT_OUT = re.compile(
     r"(^|/)(__pycache__|tests?|idlelib|turtledemo|ensurepip|lib2to3|tkinter|site-packages"
     r"|config-[^/]*|include|share|testing/_data)(/|$)|\.(a|pyc|pyi|h|hpp|cuh|cmake)$"
+)
+# What belongs to the C library, and must be that of the machine it runs on.
+_C_LIBRARY = re.compile(
+    r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|nsl|crypt)\.so.*)"
 )
 # Parts of a package that look like tests but are imported.
 _NEEDED = re.compile(r"(^|/)(torch/(testing|utils|_inductor)|numpy/testing)(/|$)")
@@ -107,11 +112,8 @@ def _entries(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
         name = file.relative_to(library).as_posix()
         if file.is_file() and not _LEFT_OUT.search(name):
             yield f"lib/{version}/{name}", file
-    shared = sysconfig.get_config_var("INSTSONAME") or ""
-    if ".so" in shared:
-        path = Path(sysconfig.get_config_var("LIBDIR")) / shared
-        if path.exists():
-            yield f"lib/{shared}", path
+    for path in _shared_libraries(library / "lib-dynload"):
+        yield f"lib/{path.name}", path
     for distribution in closure(names):
         if _normal(distribution.metadata["Name"]) == "condor-advice":
             continue
@@ -122,6 +124,25 @@ def _entries(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
             path = Path(str(distribution.locate_file(listed)))
             if path.is_file() and path.suffix != ".pyc":
                 yield f"lib/{version}/site-packages/{name}", path
+
+
+def _shared_libraries(modules: Path) -> list[Path]:
+    """Return the libraries that the interpreter and its modules need, save the C library's own.
+
+    Distributions from wheels carry theirs; the standard library's modules (zlib, ctypes, ssl)
+    use the system's, which another system may not have.
+    """
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return []
+    files = [os.path.realpath(sys.executable), *map(str, sorted(modules.glob("*.so")))]
+    shown = subprocess.run([ldd, *files], capture_output=True, text=True, check=False).stdout
+    found = {}
+    for name, where in re.findall(r"^\s+(\S+) => (/\S+)", shown, re.MULTILINE):
+        if not _C_LIBRARY.match(name):
+            found[name] = Path(where)
+    # Under the name by which it is looked for, which may be a link to another.
+    return [found[name] for name in sorted(found)]
 
 
 def bundle_bytes(names: Iterable[str]) -> int:

@@ -9,6 +9,7 @@ from condor_advice.dag.condor import jobs, remove, schedd, submit_dag
 from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
 from condor_advice.dag.scripts import write_whole
 from condor_advice.dag.state import SweepState, TrialState
+from condor_advice.dag.sync import create_sweep
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.registry import default_models_path
 
@@ -27,6 +28,7 @@ def submit(directory: Path) -> int:
                 f"{directory}: the sweep {what} as job {cluster}.0; "
                 f"`condor-advice sweep status {directory}` shows it, and `sweep resume` goes on"
             )
+        create_sweep(plan)
         cluster = submit_dag(plan.directory / DAG_FILE)
         state.note("cluster", cluster)
         # DAGMan's jobs do not see this environment, so the FINAL node is told.

@@ -243,6 +243,13 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """Leave the trial as an offline W&B run; without it the trial is as good."""
     try:
         os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
+        # The machine's own figures and code are nobody's business but its owner's.
+        os.environ |= {"WANDB_X_DISABLE_STATS": "true", "WANDB_DISABLE_CODE": "true"}
+        os.environ |= {"WANDB_DISABLE_GIT": "true", "WANDB_X_DISABLE_META": "true"}
+        identity = run_identity(task["sweep"], task["trial"])
+        if task.get("wandb_sweep"):
+            # A run of a sweep takes its id from the environment alone.
+            os.environ |= {"WANDB_SWEEP_ID": task["wandb_sweep"], "WANDB_RUN_ID": identity}
         for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
             os.environ[name] = str(Path("home").absolute())
         from condor_advice.model.tracking import WandbTracking
@@ -250,7 +257,7 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         shutil.rmtree(OUT / "wandb", ignore_errors=True)
         tracker = WandbTracking(
             task["texts"].get("project", "condor-advice"),
-            run_identity(task["sweep"], task["trial"]),
+            identity,
             OUT,
             group=task["sweep"],
         )

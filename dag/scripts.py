@@ -80,10 +80,11 @@ def pre(plan: Plan, node: str) -> int:
             log(plan, f"{node}: is {told.state} already")
             return SKIP
         trial = state.ask(number, lambda trials: choose(plan, trials, number))
+        sweep = state.noted("wandb_sweep")
     if trial.state.is_over:
         log(plan, f"{node}: {trial.state}: {trial.reason}")
         return SKIP
-    lay_out(plan, trial)
+    lay_out(plan, trial, sweep)
     log(plan, f"{node}: {json.dumps(dict(trial.parameters))}, from epoch {trial.epoch}")
     return DONE
 
@@ -100,7 +101,7 @@ def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | 
     return propose(plan.method, plan.parameters, known, number, plan.search_seed)
 
 
-def lay_out(plan: Plan, trial: Trial) -> None:
+def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
     """Fill the directory that is sent with the trial's job."""
     directory = plan.trial_directory(trial.number)
     inputs = directory / "in"
@@ -120,6 +121,7 @@ def lay_out(plan: Plan, trial: Trial) -> None:
         "threads": plan.resources.cpus,
         "tracking": plan.tracking,
         "sweep": plan.name,
+        "wandb_sweep": wandb_sweep,
         "texts": dict(plan.texts),
     }
     write_whole(inputs / "task.json", json.dumps(task))

@@ -250,3 +250,34 @@ def report(directory: Path, as_json: bool) -> None:
     evaluation = json.loads(plan.evaluation.read_text()) if plan.evaluation.exists() else []
     files = write_report(plan, trials, evaluation, {"model": model} if model else {})
     click.echo(json.dumps({"files": [str(f) for f in files]}) if as_json else str(files[0]))
+
+
+@sweep.command()
+@_DIRECTORY
+@click.option("--follow", is_flag=True, help="Go on sending runs until the sweep is over.")
+@_JSON
+def sync(directory: Path, follow: bool, as_json: bool) -> None:
+    """Send the sweep in DIR and its runs to W&B; WANDB_API_KEY must be in the environment."""
+    from dataclasses import asdict
+
+    from condor_advice.dag import sync as sending
+    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.status import look
+
+    plan = Plan.load(directory.absolute())
+
+    def say(text: str) -> None:
+        click.echo(text, err=as_json)
+
+    if follow:
+        found = sending.follow(plan, lambda: look(directory).state == "running", say)
+    else:
+        found = sending.sync(plan)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+    else:
+        click.echo(f"W&B sweep {found.sweep}: {len(found.runs)} runs sent, {found.unchanged} known")
+        for problem in found.problems:
+            click.echo(f"not sent: {problem}", err=True)
+    if found.problems:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,148 @@
+"""Send a sweep to W&B: the sweep itself, and the offline runs that trials left.
+
+The API key is in the environment of whoever calls this and goes nowhere else: not into a file,
+a submit description or a job ad. So execution points never see it, and what is sent is sent
+from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from condor_advice.dag.plan import Plan, trial_name
+from condor_advice.dag.state import SweepState, Trial
+from condor_advice.gather.errors import AdviceError, Unreachable
+
+KEY = "WANDB_API_KEY"
+PROJECT = "condor-advice"
+SYNC_SECONDS = 300
+
+
+@dataclass
+class Synced:
+    """What was sent."""
+
+    sweep: str | None = None
+    runs: list[int] = field(default_factory=list)
+    unchanged: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def create_sweep(plan: Plan) -> str | None:
+    """Make the sweep known to W&B, once; its id there, or None without a key."""
+    if not os.environ.get(KEY):
+        return None
+    with SweepState(plan.directory) as state:
+        if (known := state.noted("wandb_sweep")) is not None:
+            return str(known)
+        wandb = _wandb()
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # it prints the sweep's address
+                identity = str(
+                    wandb.sweep(
+                        dict(plan.config),
+                        project=plan.texts.get("project", PROJECT),
+                        entity=plan.texts.get("entity"),
+                    )
+                )
+        except Exception as error:
+            raise Unreachable(
+                f"W&B did not take the sweep ({_without_key(str(error))}); check {KEY} and "
+                "WANDB_BASE_URL, or unset the key and send runs later with "
+                "`condor-advice sweep sync`"
+            ) from error
+        state.note("wandb_sweep", identity)
+    return identity
+
+
+def sync(plan: Plan) -> Synced:
+    """Send every offline run that is new or has grown since it was sent."""
+    if not os.environ.get(KEY):
+        raise AdviceError(
+            f"{KEY} is not set; set it in the environment and try again (the runs stay where they "
+            "are)"
+        )
+    _wandb()
+    found = Synced(create_sweep(plan))
+    with SweepState(plan.directory) as state:
+        for trial in state.trials():
+            if not trial.epochs:
+                continue
+            if state.noted(f"synced-{trial.number}") == trial.epoch:
+                found.unchanged += 1
+                continue
+            problem = _send(plan, trial)
+            if problem is None:
+                state.note(f"synced-{trial.number}", trial.epoch)
+                found.runs.append(trial.number)
+            else:
+                found.problems.append(f"{trial_name(trial.number)}: {problem}")
+    return found
+
+
+def follow(
+    plan: Plan,
+    is_running: Callable[[], bool],
+    say: Callable[[str], None],
+    every_seconds: float = 30.0,
+) -> Synced:
+    """Send runs as they come in, until the sweep is over."""
+    total = Synced()
+    while True:
+        running = is_running()  # asked before the last round, so that nothing is missed
+        found = sync(plan)
+        total.sweep = found.sweep
+        total.runs += found.runs
+        total.problems = found.problems
+        total.unchanged = found.unchanged
+        for number in found.runs:
+            say(f"{trial_name(number)} sent")
+        if not running:
+            return total
+        time.sleep(every_seconds)
+
+
+def _send(plan: Plan, trial: Trial) -> str | None:
+    """Send one trial's offline run; what went wrong, if anything."""
+    left = plan.trial_directory(trial.number) / "out" / "wandb"
+    runs = sorted(left.glob("offline-run-*")) if left.is_dir() else []
+    if not runs:
+        return "it left no W&B run (tracking was off, or wandb is missing on the execution point)"
+    command = [sys.executable, "-m", "wandb", "sync", str(runs[-1])]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=SYNC_SECONDS,
+            check=False,
+            env=os.environ | {"WANDB_SILENT": "false"},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return _without_key(str(error))
+    if done.returncode != 0 or "Finished syncing" not in done.stderr + done.stdout:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        return _without_key(lines[-1] if lines else f"wandb sync ended with {done.returncode}")
+    return None
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise AdviceError(
+            "sending to W&B needs wandb, which is not installed; pip install wandb"
+        ) from error
+    return wandb
+
+
+def _without_key(text: str) -> str:
+    key = os.environ.get(KEY, "")
+    return text.replace(key, "***") if key else text
