@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import sqlite3
 import sys
 import time
@@ -654,7 +653,7 @@ class _WriterLock:
                         "stop it, or name another store with --store"
                     ) from None
                 time.sleep(0.05)
-        us = {"pid": os.getpid(), "host": socket.gethostname(), "command": sys.argv[:4]}
+        us = {"pid": os.getpid(), "host": os.uname().nodename, "command": sys.argv[:4]}
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, json.dumps(us).encode(), 0)
 

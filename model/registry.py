@@ -25,6 +25,7 @@ from condor_advice.model import manifest
 from condor_advice.model.held import STARTER, HeldModel
 from condor_advice.model.infer import UnusableModel
 from condor_advice.model.manifest import Manifest
+from condor_advice.model.places import default_models_path
 
 if TYPE_CHECKING:  # advice asks for the current model alone, and should not pay for the gate
     from condor_advice.model.gate import GateResult
@@ -89,14 +90,6 @@ class _State:
     promoted: list[str] = field(default_factory=list)  # the last one is current
     checksums: dict[str, str] = field(default_factory=dict)
     history: list[Switch] = field(default_factory=list)
-
-
-def default_models_path() -> Path:
-    """Return where models are kept when nothing names a place: $CONDOR_ADVICE_MODELS, or XDG."""
-    if named := os.environ.get("CONDOR_ADVICE_MODELS"):
-        return Path(named)
-    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(base) / "condor-advice" / "models"
 
 
 class Registry:

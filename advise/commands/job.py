@@ -178,15 +178,15 @@ def _remember(advices: Sequence[Advice], store: str | None) -> None:
 
 def _model(notes: list[str]) -> HeldModel | None:
     """Load the model in use; without one the rules answer, and say so."""
-    from condor_advice.model.held import STARTER, HeldModel
+    from condor_advice.model.held import HeldModel
+    from condor_advice.model.places import STARTER, default_models_path
 
     try:
-        try:
-            from condor_advice.model.registry import Registry
-
-            return HeldModel.load(Registry().current())
-        except ModuleNotFoundError:
+        if not default_models_path().exists():
             return HeldModel.load(STARTER)
+        from condor_advice.model.registry import Registry
+
+        return HeldModel.load(Registry().current())
     except AdviceError as error:
         notes.append(f"no model could be used, so the rules answer: {error}")
         return None
