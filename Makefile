@@ -26,6 +26,7 @@ help:
 	@echo 'make bench      every benchmark, one JSON line each'
 	@echo 'make results    the same, written to docs/results.md (BENCH=name: only that one)'
 	@echo 'make soak       a day of a busy access point in 12 minutes, plotted to out/'
+	@echo 'make man        the man page and the shell completions, from the help'
 	@echo 'make pool       HTCondor in .pool/, unless condor_master is on PATH'
 	@echo 'make condor_checkpoint.pyz    the in-job hook as one file, for transfer_input_files'
 	@echo 'make clean      remove what builds and tests left; distclean: also .venv and .pool'
@@ -81,6 +82,10 @@ bench: .venv/dev
 .PHONY: soak
 soak: .venv/dev
 	@$(PY) bench/soak.py --hours 24 --speed 120 --log-mb 20
+
+.PHONY: man
+man: .venv/core
+	@$(PY) tools/write_man.py
 
 .PHONY: results
 results: .venv/dev

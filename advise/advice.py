@@ -39,7 +39,7 @@ class Advice:
     verdict: Verdict
     p_success: float  # if released now, as it is
     interval: tuple[float, float]
-    sure: bool  # False: the model abstains, or there is none
+    sure: bool  # False: the model abstains, or without one there are too few like cases
     source: str  # "model" or "rules"
     model: str | None
     rule: Rule
@@ -171,9 +171,10 @@ class Adviser:
         cost = cost_of(hold)
         remedy = remedy_for(hold, rule, evidence, self.site, self._now)
         threshold = max(self._release_above(source), cost.threshold)
-        verdict, because = decide(
-            hold, rule, chance, sure or source == "rules", threshold, evidence, remedy, self.site
-        )
+        if source == "rules":
+            # Few like cases leave a wide interval: only one that is all on one side is sure.
+            sure = interval[0] >= threshold or interval[1] < threshold
+        verdict, because = decide(hold, rule, chance, sure, threshold, evidence, remedy, self.site)
         remedy = self._fitting(verdict, hold, rule, remedy)
         attributions: tuple[Attribution, ...] = ()
         if explain and source == "model" and self.model is not None and hold.episode is not None:

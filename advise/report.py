@@ -8,6 +8,7 @@ than fit on a few screens.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -27,6 +28,7 @@ SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_BLOCKS = 12
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
+WIDE_ENOUGH_FOR_IDS = 60
 LABEL = 9  # columns before the words
 
 
@@ -37,6 +39,7 @@ class Style:
     width: int = PIPE_WIDTH
     colour: bool = False
     terminal: bool = False
+    now: datetime | None = None  # that times are shown against
 
     @classmethod
     def of_stdout(cls) -> Style:
@@ -119,10 +122,10 @@ def _block(group: Group, style: Style) -> str:
     words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}"
     lines = _wrapped(title, words, style.width, " " * LABEL).split("\n")
     lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
-    codes = "" if hold.code is None else f" [{hold.code}/{hold.subcode}]"
     reason = hold.template if group.hidden else hold.reason
-    when = _when(group)
-    lines.append(_line("held", f"{reason or 'no reason given'}{codes} {when}", style, limit=4))
+    when = _when(group, style.now or datetime.now(UTC))
+    said = f"{when}: {shortened(reason) or 'no reason given'}"
+    lines.append(_line("held", said, style, limit=4))
     lines.append(_line("why", "; ".join(why(advice)), style))
     if advice.attributions:
         lines += _explained(advice, style)
@@ -131,10 +134,19 @@ def _block(group: Group, style: Style) -> str:
     lines.append(_line("do", _do(group), style))
     if not group.hidden:
         lines += [f"{'':11}{command}" for command in commands(group)]
-    for note in dict.fromkeys(note for one in group.advices for note in one.notes):
-        lines.append(_line("policy", note, style))
-        break  # of many jobs the first one's deadline is enough
     return "\n".join(lines)
+
+
+_TRANSFER = re.compile(
+    r"^(Transfer \w+ files failure) at .*? Details: (?:\d+ total failures: first failure: )?"
+)
+_ERROR_FROM = re.compile(r"^Error from \S+: ")
+
+
+def shortened(reason: str) -> str:
+    """Return HTCondor's words without what stands beside them anyway: who and where."""
+    words = " ".join(reason.split())
+    return _ERROR_FROM.sub("", _TRANSFER.sub(r"\1: ", words))
 
 
 def _one_line(group: Group, style: Style) -> str:
@@ -161,14 +173,18 @@ def _chance(group: Group) -> str:
     return f"{shown} ({low:.0%} to {high:.0%})"
 
 
-def _when(group: Group) -> str:
-    now = datetime.now(UTC)
+def _when(group: Group, now: datetime) -> str:
     first = min(advice.hold.at for advice in group.advices)
-    since = _ago((now - first).total_seconds())
-    number = group.first.hold.number
-    if len(group) == 1 and number > 1:
-        return f"({since}, its {_ordinal(number)} hold)"
-    return f"({since})"
+    hold = group.first.hold
+    parts = [_ago((now - first).total_seconds())]
+    if hold.code is not None:
+        parts.insert(0, f"{hold.code}/{hold.subcode}")
+    if len(group) == 1 and hold.number > 1:
+        parts.append(f"for the {_ordinal(hold.number)} time")
+    points = {advice.hold.point for advice in group.advices}
+    if len(points) == 1 and hold.point and not group.hidden:
+        parts.append(f"on {hold.point}")
+    return ", ".join(parts)
 
 
 def why(advice: Advice) -> list[str]:
@@ -205,6 +221,8 @@ def why(advice: Advice) -> list[str]:
 
 
 def _do(group: Group) -> str:
+    if group.hidden:
+        return group.first.rule.remedy  # in words that name nobody's files
     remedy = group.first.remedy
     texts = dict.fromkeys(advice.remedy.text for advice in group.advices)
     if len(texts) > 1 and remedy.edits:
@@ -328,11 +346,13 @@ def _table(groups: Sequence[Group], style: Style) -> str:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold" if style.colour else "")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("jobs", justify="right", no_wrap=True)
-    table.add_column("chance", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=7)
+    table.add_column("jobs", justify="right", no_wrap=True, min_width=4)
+    table.add_column("chance", justify="right", no_wrap=True, min_width=6)
     table.add_column("reason", overflow="ellipsis", no_wrap=True)
-    table.add_column("ids", overflow="ellipsis", no_wrap=True, ratio=1)
+    wide = style.width >= WIDE_ENOUGH_FOR_IDS
+    if wide:
+        table.add_column("ids", overflow="ellipsis", no_wrap=True, ratio=1)
     names = {32: "green", 33: "yellow", 31: "red", 36: "cyan"}
     for group in groups[: 2 * SHOWN_BLOCKS]:
         advice = group.first
@@ -344,7 +364,7 @@ def _table(groups: Sequence[Group], style: Style) -> str:
             f"{len(group):,}",
             f"{middle:.0%}",
             advice.rule.name,
-            ids,
+            *([ids] if wide else []),
         )
     out = StringIO()
     console = Console(
@@ -365,11 +385,15 @@ def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: s
         if any(advice.verdict is verdict for advice in advices)
     ]
     held = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
-    lines = [f"{held}: {', '.join(counts)}; {by or said_by(advices)}."]
+    totals = f"{held}: {', '.join(counts)}; {by or said_by(advices)}."
+    lines = [_wrapped("", totals, style.width, "  ")]
     missing: dict[str, int] = {}
     for advice in advices:
         if advice.hold.missing:
             missing[advice.hold.missing] = missing.get(advice.hold.missing, 0) + 1
+    # Of many jobs the oldest one's deadline comes first.
+    oldest = min(advices, key=lambda advice: advice.hold.at)
+    lines += [_wrapped("policy: ", words, style.width, "        ") for words in oldest.notes]
     said = [
         *notes,
         *(f"{_jobs(count)}: {words}" for words, count in missing.items()),

@@ -25,7 +25,7 @@ from condor_advice.model import manifest
 from condor_advice.model.held import STARTER, HeldModel
 from condor_advice.model.infer import UnusableModel
 from condor_advice.model.manifest import Manifest
-from condor_advice.model.places import default_models_path
+from condor_advice.model.places import default_models_path as default_models_path
 
 if TYPE_CHECKING:  # advice asks for the current model alone, and should not pay for the gate
     from condor_advice.model.gate import GateResult

@@ -16,6 +16,8 @@ from condor_advice.gather.errors import AdviceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from click.shell_completion import CompletionItem
+
     from condor_advice.advise.advice import Advice
     from condor_advice.advise.asking import Found, Question
     from condor_advice.model.held import HeldModel
@@ -24,8 +26,33 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 60.0
 
 
+def _complete(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the verbs and the caller's held jobs to a shell; a pool that is away is no matter."""
+    from click.shell_completion import CompletionItem
+
+    from condor_advice.advise.cli import VERBS
+
+    found = []
+    if not ctx.params.get("job_ids"):
+        found = [CompletionItem(verb) for verb in VERBS if verb != "job"]
+    if not incomplete[:1].isalpha():
+        try:
+            from condor_advice.gather.live import AccessPoint
+
+            live = AccessPoint.find().held_jobs(mine=True)
+            found += [
+                CompletionItem(str(one.job), help=str(one.ad.get("HoldReason", ""))[:60])
+                for one in live
+            ]
+        except AdviceError:
+            pass
+    return [one for one in found if one.value.startswith(incomplete)]
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("job_ids", metavar="[JOBID]...", nargs=-1)
+@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, shell_complete=_complete)
 @click.option(
     "--log",
     "logs",
@@ -45,8 +72,18 @@ WATCH_SECONDS = 60.0
 @click.option(
     "--constraint", metavar="EXPR", help="Held jobs for which a ClassAd expression holds."
 )
-@click.option("--hold", "number", type=click.IntRange(1), help="The N-th hold, not the last.")
-@click.option("--zone", help="Time zone of logs that carry local time (default: the machine's).")
+@click.option(
+    "--hold",
+    "number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="The N-th hold of each job, by what was known then; the default is the last.",
+)
+@click.option(
+    "--zone",
+    metavar="ZONE",
+    help="Time zone of logs that carry local time (default: the machine's).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
 @click.option("--explain", is_flag=True, help="Say which features and events made the probability.")
 @click.option("--watch", is_flag=True, help="Look again every minute, until Ctrl-C.")

@@ -1,0 +1,167 @@
+"""What people read: on a terminal, in a pipe, on a narrow screen, and of thousands of jobs.
+
+The expected texts are in snapshots/; `UPDATE_SNAPSHOTS=1 pytest ...` writes them anew, to be
+looked at before they are committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from condor_advice.advise import commands as commands_package
+from condor_advice.advise.advice import Advice, Adviser
+from condor_advice.advise.asking import read_logs
+from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
+from condor_advice.advise.report import (
+    Style,
+    commands,
+    compact_ids,
+    grouped,
+    ranges,
+    report,
+)
+from condor_advice.advise.site import Site
+from condor_advice.gather.events import JobId
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+DEMO = Path(commands_package.__file__).resolve().parents[1] / "demo.log"
+
+
+@pytest.fixture(scope="module")
+def advices() -> list[Advice]:
+    """The rules' advice on the demo's held jobs; a model's figures change with each training."""
+    kept = read_logs([str(DEMO)], "UTC")
+    holds = [hold_of_episode(episode, kept) for episode in kept.open_holds()]
+    now = max(hold.at for hold in holds) + timedelta(hours=3)
+    site = Site(name="the lab", remove_held_after_days=14)
+    return Adviser(None, site, now=now).advise(holds)
+
+
+def style(advices: list[Advice], **settings: object) -> Style:
+    now = max(advice.hold.at for advice in advices) + timedelta(hours=3)
+    return replace(Style(now=now), **settings)  # type: ignore[arg-type]
+
+
+def check(name: str, text: str) -> None:
+    path = SNAPSHOTS / name
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+    assert text + "\n" == path.read_text()
+
+
+def test_a_pipe_gets_plain_text(advices: list[Advice]) -> None:
+    text = report(advices, ["the store is old"], style(advices))
+    assert "\x1b" not in text
+    assert max(map(len, prose(text))) <= 100
+    check("pipe.txt", text)
+
+
+def test_a_terminal_gets_colours_and_a_table(advices: list[Advice]) -> None:
+    text = report(advices, [], style(advices, colour=True, terminal=True, width=90))
+    assert "\x1b[1;33mFIX\x1b[0m" in text
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in prose(text)) <= 90
+    check("terminal.txt", text)
+
+
+def test_a_narrow_terminal_keeps_its_width(advices: list[Advice]) -> None:
+    text = report(advices, [], style(advices, terminal=True, width=44))
+    assert max(map(len, prose(text))) <= 44
+    check("narrow.txt", text)
+
+
+def test_json_has_the_same_answers(advices: list[Advice]) -> None:
+    text = "\n".join(json.dumps(advice.as_dict(), indent=1) for advice in advices[:3])
+    check("advice.json", text)
+
+
+def prose(text: str) -> list[str]:
+    """Return the lines that are wrapped: commands, and paths that are one word, are not."""
+    lines = re.sub(r"\x1b\[[\d;]*m", "", text).split("\n")
+    return [line for line in lines if not line.startswith(" " * 11) and line.count("/") < 3]
+
+
+def test_the_environment_decides_about_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Style.of_stdout().colour
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Style.of_stdout().colour
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not Style.of_stdout().colour
+    assert Style.of_stdout().terminal
+
+
+def test_the_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, width in ((20, 40), (72, 72), (300, 110)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert Style.of_stdout().width == width
+
+
+def held(cluster: int, proc: int, reason: str, code: int, subcode: int, owner: str = "ana") -> Hold:
+    ad = {
+        "HoldReason": reason,
+        "HoldReasonCode": code,
+        "HoldReasonSubCode": subcode,
+        "EnteredCurrentStatus": int(datetime(2026, 11, 16, tzinfo=UTC).timestamp()),
+        "Owner": owner,
+        "NumHolds": 1,
+        "RequestMemory": 1000,
+        "MemoryUsage": 1100,
+    }
+    return hold_of_ad(JobId("ap", cluster, proc), ad)
+
+
+def test_thousands_of_jobs_make_no_flood() -> None:
+    holds = [held(c, p, f"odd trouble {chr(97 + c)} at work", 99, c) for c in range(40)
+             for p in range(c, 2 * c + 60)]  # fmt: skip
+    text = report(Adviser(None).advise(holds), [], Style())
+    assert len(holds) > 3000
+    assert len(text.split("\n")) < 130
+    assert f"{len(holds):,} held jobs" in text
+    assert "more groups: name their ids, or use --json" in text
+
+
+def test_the_largest_group_comes_first() -> None:
+    holds = [held(1, 0, "a b", 1, 0), *(held(2, p, "c d", 14, 2) for p in range(3))]
+    groups = grouped(Adviser(None).advise(holds))
+    assert [len(group) for group in groups] == [3, 1]
+
+
+def test_other_peoples_jobs_are_counted_and_not_named() -> None:
+    secret = "Transfer input files failure: reading from file /home/eve/secret.dat: (errno 2) no"
+    holds = [held(1, 0, "a b", 14, 2, "ana"), *(held(7, p, secret, 13, 2, "eve") for p in range(5))]
+    text = report(Adviser(None).advise(holds), [], Style(), mine="ana")
+    assert "5 jobs of others" in text
+    assert "1.0" in text
+    for hidden in ("7.0", "7.", "eve", "secret"):
+        assert hidden not in text
+
+
+def test_ids_are_written_as_ranges() -> None:
+    jobs = [JobId("ap", 12, proc) for proc in (0, 1, 2, 9, 4, 3)] + [JobId("ap", 13, 7)]
+    assert ranges(jobs) == [(12, 0, 4), (12, 9, 9), (13, 7, 7)]
+    assert compact_ids(jobs) == "12.0-4 12.9 13.7"
+    assert compact_ids([JobId("ap", 1, p) for p in range(0, 40, 2)], 3) == "1.0 1.2 1.4 and 17 more"
+
+
+def test_commands_of_a_group_name_all_its_jobs_once() -> None:
+    reason = "memory usage exceeded request_memory"
+    holds = [held(5, proc, reason, 34, 102) for proc in range(30)]
+    [group] = grouped(Adviser(None).advise(holds))
+    qedit, release = commands(group)
+    words = shlex.split(qedit)
+    assert words[:2] == ["condor_qedit", "-constraint"]
+    assert words[2] == "JobStatus == 5 && (ClusterId == 5 && ProcId >= 0 && ProcId <= 29)"
+    assert words[3:] == ["RequestMemory", "2304"]
+    assert shlex.split(release)[:3] == ["condor_release", "-constraint", words[2]]
