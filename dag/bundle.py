@@ -135,7 +135,10 @@ def _shared_libraries(modules: Path) -> list[Path]:
     ldd = shutil.which("ldd")
     if ldd is None:
         return []
-    files = [os.path.realpath(sys.executable), *map(str, sorted(modules.glob("*.so")))]
+    files = [
+        os.path.realpath(sys.executable),
+        *(str(path) for path in sorted(modules.glob("*.so")) if "tkinter" not in path.name),
+    ]
     shown = subprocess.run([ldd, *files], capture_output=True, text=True, check=False).stdout
     found = {}
     for name, where in re.findall(r"^\s+(\S+) => (/\S+)", shown, re.MULTILINE):

@@ -28,12 +28,12 @@ class BadSweepFile(UsageError):
     """The sweep file cannot be used; the message has every problem with its line."""
 
     def __init__(self, path: Path, problems: list[tuple[int, str]]) -> None:
-        told = "\n".join(f"{path}:{line}: {text}" for line, text in sorted(problems))
+        self.problems = sorted(problems, key=lambda problem: problem[0])
+        told = "\n".join(f"{path}:{line}: {text}" for line, text in self.problems)
         super().__init__(
             f"{path}: {len(problems)} problem{'s' if len(problems) > 1 else ''}; "
             f"nothing was written or submitted\n{told}"
         )
-        self.problems = sorted(problems)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What the tests of sweeps share: small sweep files, planned sweeps, waiting for a DAG."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from condor_advice.dag.plan import Plan
+from condor_advice.dag.planning import plan_sweep
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "method": "random",
+    "metric": {"name": "validation_loss", "goal": "minimize"},
+    "parameters": {
+        "learning_rate": {"distribution": "log_uniform_values", "min": 0.001, "max": 0.02},
+        "hidden": {"values": [4, 8]},
+        "epochs": {"value": 2},
+    },
+    "condor_advice": {
+        "data": [{"recording": "pool_a"}],
+        "split": {"gap_seconds": 0},
+        # Execution points of the test pool share this machine's files.
+        "environment": {"python": sys.executable},
+        "tracking": "off",
+        "resources": {"memory_mb": 1024, "disk_mb": 500, "checkpoint_seconds": 0},
+    },
+}
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write the small sweep with changes: top-level keys, or `section` for ours."""
+
+    def write(section: dict[str, Any] | None = None, **changes: Any) -> Path:
+        import yaml
+
+        content = SMALL | changes
+        content["condor_advice"] = SMALL["condor_advice"] | (section or {})
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def planned(tmp_path: Path, sweep_file: Callable[..., Path]) -> Callable[..., Plan]:
+    """A planned sweep in `tmp_path/sweep`."""
+    from condor_advice.advise.commands.sweep import recordings
+
+    def make(trials: int = 2, **changes: Any) -> Plan:
+        return plan_sweep(sweep_file(**changes), tmp_path / "sweep", trials, recordings())
+
+    return make
