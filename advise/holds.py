@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -92,7 +93,10 @@ def hold_of_ad(
     code, subcode = ad.get("HoldReasonCode"), ad.get("HoldReasonSubCode")
     text = str(ad.get("HoldReason", ""))
     reason = parse_reason(text, code, subcode)
-    point = episode.point if episode else reason.point or str(ad.get("LastRemoteHost", ""))
+    # A slot's name has its own part first; the rest names the execution point, even where
+    # several share a machine.
+    slot = reason.point or str(ad.get("LastRemoteHost", ""))
+    point = episode.point if episode else re.sub(r"^slot[^@]*@", "", slot)
     return Hold(
         job=job,
         number=episode.number if episode else int(ad.get("NumHolds", 1)),
@@ -103,7 +107,7 @@ def hold_of_ad(
         template=reason.template,
         family=reason.family,
         owner=str(ad.get("Owner", "")),
-        point=point.split("@", 1)[-1],
+        point=point,
         ad=ad,
         episode=episode,
         kept=kept,

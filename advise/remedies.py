@@ -33,7 +33,7 @@ POINTS_FAULT = frozenset(
     {
         "exec_missing", "exec_format", "exec_permission", "exec_other", "plugin", "hook",
         "container", "no_space", "machine_policy", "exit_status", "output_missing",
-        "output_other", "input_other", "protocol",
+        "output_other", "input_other", "protocol", "job_policy",
     }
 )  # fmt: skip
 # More of the same would only be stopped at the same limit.
