@@ -29,7 +29,6 @@ COMMANDS = {
     "disk_mb": "request_disk",
     "run_seconds": "allowed_execute_duration",
 }
-HEADROOM = {"memory_mb": 1.1, "disk_mb": 1.1, "run_seconds": 1.25}
 
 WORDS = {
     "all": "all jobs",
@@ -39,6 +38,7 @@ WORDS = {
     "user": "your jobs",
     "user_cpus": "your jobs with as many cores",
     "user_time": "your jobs of this duration",
+    "user_queue": "your jobs of this universe",
     "user_shape": "your jobs of this size",
     "user_program": "your jobs of this program",
     "signature": "your jobs of this program and size",
@@ -75,6 +75,16 @@ FEATURE_WORDS = {
     "log_run_over_request": "run time against request",
     "at_limit": "share that ran to the limit",
     "request_over_run": "request against usual run time",
+    "fail_ran_few": "share failed of the last few that ran",
+    "fail_ran_many": "share failed of the last twenty or so that ran",
+    "fail_ran_month": "share failed this month of those that ran",
+    "fail_long_many": "share failed of the last twenty or so that ran two minutes",
+    "fail_long_month": "share failed this month of those that ran two minutes",
+    "log_run_failed": "usual run time of those that failed",
+    "log_run_passed": "usual run time of those that succeeded",
+    "log_run_last": "run time of the last one",
+    "failed_over_passed": "run time of failed against succeeded ones",
+    "usual_wait": "usual wait",
 }
 PLAIN_WORDS = {
     "log_cpus": "cores asked for",
@@ -149,7 +159,7 @@ def look_at(
     table = as_table(procs, user or getpass.getuser(), now)
     data, probability = models.at_submit(table, now)
     found.risk = _risk(models, data, probability)
-    found.sizes = _sizes(models, table, procs, quantile)
+    found.sizes = _sizes(models, table, data, procs, quantile)
     found.anomalies = _anomalies(models, data)
     return found
 
@@ -195,6 +205,10 @@ def describe_reason(name: str, value: float) -> str:
         return f"{what}: {value:.0%}"
     if plain.startswith(("since_", "running_age", "queued_age")) or plain in (
         "log_run",
+        "log_run_failed",
+        "log_run_passed",
+        "log_run_last",
+        "usual_wait",
         "log_requested_seconds",
     ):
         return f"{what}: {_duration(math.expm1(value))}"
@@ -233,19 +247,22 @@ def _risk(
 def _sizes(
     models: FailureModels,
     table: JobTable,
+    data: Dataset,
     procs: Sequence[Proc],
     quantile: float,
 ) -> list[dict[str, Any]]:
     found = []
     keys = size_keys(table.take([0]), models.maker)[0]
-    for target, history in models.sizes.items():
-        record = history.find(keys)
+    first = int(np.flatnonzero(data.row == 0)[0])
+    for target, model in models.sizes.items():
+        record = model.history.find(keys)
         if record is None:
             continue
         place, sizes = record
         enough = sizes.quantile(quantile)
-        suggested = enough * HEADROOM[target]
+        suggested = model.suggest(data, first, keys, quantile)
         command = COMMANDS[target]
+        level = model.history.levels[place]
         found.append(
             {
                 "target": target,
@@ -257,10 +274,12 @@ def _sizes(
                 "suggested_text": _size_text(target, suggested),
                 "jobs": len(sizes.values),
                 "quantile": quantile,
-                "level": history.levels[place],
-                "why": f"{quantile:.0%} of the last {len(sizes.values)} of "
-                f"{WORDS[history.levels[place]]} stayed within {_size_text(target, enough)}; "
-                f"now {procs[0].get(command) or 'not set'}",
+                "level": level,
+                "method": model.method,
+                "why": f"{quantile:.0%} of the last {len(sizes.values)} of {WORDS[level]} stayed "
+                f"within {_size_text(target, enough)}"
+                + ("" if model.corrections else " (too few jobs to check how far that holds)")
+                + f"; now {procs[0].get(command) or 'not set'}",
             }
         )
     return found

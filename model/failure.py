@@ -21,13 +21,14 @@ from condor_advice.gather.workloads.table import JobState, JobTable
 from condor_advice.model.anomaly import AnomalyDetector
 from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
 from condor_advice.model.profiles import Profiles
+from condor_advice.model.size_models import SizeModel
 from condor_advice.model.sizes import LEVELS as SIZE_LEVELS
 from condor_advice.model.sizes import SizeHistory
 from condor_advice.preprocess.history import History
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels
 
 Floats = npt.NDArray[np.float64]
-FORMAT = 1
+FORMAT = 2
 
 
 class NotAPrediction(UsageError):
@@ -88,7 +89,7 @@ class FailureModels:
     maker: JobFeatures
     models: Mapping[Horizon, HorizonModel]
     history: History
-    sizes: Mapping[str, SizeHistory] = field(default_factory=dict)
+    sizes: Mapping[str, SizeModel] = field(default_factory=dict)
     anomalies: AnomalyDetector | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,6 +120,8 @@ class FailureModels:
         _save_arrays(directory / "history.npz", self.history.arrays())
         for target, sizes in self.sizes.items():
             _save_arrays(directory / f"size-{target}.npz", sizes.arrays())
+            for share, trees in sizes.trees.items():
+                trees.save(directory / f"size-{target}-{share}.npz")
         if self.anomalies is not None:
             _save_arrays(
                 directory / "profiles.npz",
@@ -131,7 +134,15 @@ class FailureModels:
             "cpus_from_allocation": self.maker.cpus_from_allocation,
             "failed": sorted(state.name.lower() for state in self.maker.labels.failed),
             "passed": sorted(state.name.lower() for state in self.maker.labels.passed),
-            "sizes": list(self.sizes),
+            "sizes": {
+                target: {
+                    "method": sizes.method,
+                    "names": list(sizes.names),
+                    "shares": list(sizes.trees),
+                    "notes": dict(sizes.notes),
+                }
+                for target, sizes in self.sizes.items()
+            },
             "profiles": self.anomalies is not None,
             "notes": self.notes,
             "horizons": {
@@ -169,10 +180,8 @@ class FailureModels:
         )
         history = History.from_arrays(_load_arrays(directory / "history.npz"), maker.levels)
         sizes = {
-            target: SizeHistory.from_arrays(
-                _load_arrays(directory / f"size-{target}.npz"), SIZE_LEVELS
-            )
-            for target in manifest["sizes"]
+            target: _load_sizes(directory, target, part)
+            for target, part in manifest["sizes"].items()
         }
         anomalies = None
         if manifest["profiles"]:
@@ -197,6 +206,26 @@ def default_directory() -> Path:
     """Return where `failures train` puts a model and `predict` looks for one."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "condor-advice" / "failures"
+
+
+def _load_sizes(directory: Path, target: str, part: Mapping[str, Any]) -> SizeModel:
+    arrays = _load_arrays(directory / f"size-{target}.npz")
+    corrections = {}
+    for name, values in arrays.items():
+        if name.startswith("correction-"):
+            _, method, share = name.split("-")
+            corrections[method, float(share)] = values
+    return SizeModel(
+        SizeHistory.from_arrays(arrays, SIZE_LEVELS),
+        part["method"],
+        tuple(part["names"]),
+        {
+            share: TreeEnsemble.load(directory / f"size-{target}-{share}.npz")
+            for share in part["shares"]
+        },
+        corrections,
+        part["notes"],
+    )
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

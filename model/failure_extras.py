@@ -14,7 +14,8 @@ from condor_advice.model.failure_study import PARAMETERS, ROUNDS, compare_ways
 from condor_advice.model.failure_train import TrainSettings, fit
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.profiles import Profiles, describe, fit_profiles
-from condor_advice.model.sizes import TARGETS, evaluate_sizes, used
+from condor_advice.model.size_models import evaluate_sizes
+from condor_advice.model.sizes import TARGETS, used
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels, Split
 
 
@@ -44,7 +45,7 @@ def extras(
         found["online"] = prequential(data, split, parameters, rounds, settings)
     if sizes:
         found["sizes"] = [
-            evaluate_sizes(table, maker, target, split, settings.seed, threads=settings.threads)
+            evaluate_sizes(table, maker, data, target, split, settings.seed, settings.threads)
             for target in TARGETS
             if np.any(np.isfinite(used(table, target)))
         ]

@@ -24,7 +24,7 @@ from condor_advice.model.failure_metrics import (
 )
 from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.profiles import fit_profiles
-from condor_advice.model.sizes import learn_sizes
+from condor_advice.model.size_models import train_sizes
 from condor_advice.preprocess.history import History
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels, Split
 
@@ -47,7 +47,7 @@ class TrainSettings:
 
     trials: int = 20
     folds: int = 2
-    members: int = 3  # seeds averaged in the final model
+    members: int = 3  # best trials averaged in the final model
     seed: int = 0
     threads: int = 2
     max_rounds: int = 400
@@ -64,11 +64,20 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The best trial, every trial, and the best one's margins on rows it had not seen."""
+class Trial:
+    """Parameters, the rounds that served them best, and how they did on rows not seen."""
 
     parameters: Parameters
     rounds: int
+    roc_auc: float
+    margins: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best trials, all trials for people, and the best ones' mean margins."""
+
+    best: list[Trial]
     trials: list[dict[str, Any]]
     rows: npt.NDArray[np.int64]
     margins: Floats
@@ -103,7 +112,7 @@ def train_models(
         maker,
         models,
         history,
-        learn_sizes(seen, maker),
+        train_sizes(seen, maker, asked[0] if asked else None, settings.seed, settings.threads),
         anomalies,
         {"jobs": len(seen), "moment": moment.moment, "seed": settings.seed},
     )
@@ -129,22 +138,16 @@ def train_horizon(
     names = tuple(data.names[column] for column in columns)
     features = data.features[:, columns]
     found = search(features, data, past, settings, say)
-    trees = TreeEnsemble.average(
-        [
-            TreeEnsemble.from_xgboost(
-                fit(features[past], label, found.parameters, found.rounds, settings, member)
-            )
-            for member in range(settings.members)
-        ]
-    )
+    trees = TreeEnsemble.average(fit_members(features[past], label, found.best, settings))
     seen_label = data.label[found.rows]
     slope, offset = calibrate(found.margins, seen_label)
     probability = sigmoid(slope * found.margins + offset)
     notes = {
         "rows": len(past),
         "failed": int(np.sum(label)),
-        "parameters": found.parameters,
-        "rounds": found.rounds,
+        "parameters": found.best[0].parameters,
+        "rounds": found.best[0].rounds,
+        "members": [{**one.parameters, "rounds": one.rounds} for one in found.best],
         "validation_roc_auc": roc_auc(seen_label, found.margins),
         "seconds": round(time.monotonic() - began, 1),
         "trials": found.trials,
@@ -172,6 +175,23 @@ def fit(
     return xgboost.train(_complete(parameters, settings, member), matrix, rounds)
 
 
+def fit_members(
+    features: npt.NDArray[np.float32], label: Floats, best: Sequence[Trial], settings: TrainSettings
+) -> list[TreeEnsemble]:
+    """Fit the best trials on all rows, each with a seed of its own; the rows are binned once."""
+    import xgboost
+
+    matrix = xgboost.QuantileDMatrix(
+        features, label, max_bin=best[0].parameters["max_bin"], nthread=settings.threads
+    )
+    return [
+        TreeEnsemble.from_xgboost(
+            xgboost.train(_complete(one.parameters, settings, member), matrix, one.rounds)
+        )
+        for member, one in enumerate(best)
+    ]
+
+
 def search(
     features: npt.NDArray[np.float32],
     data: Dataset,
@@ -179,10 +199,11 @@ def search(
     settings: TrainSettings,
     say: Callable[[str], None],
 ) -> SearchResult:
-    """Try random parameters on folds in the order of time; keep the best mean ROC AUC.
+    """Try random parameters on folds in the order of time; keep those of the best ROC AUC.
 
     The number of rounds comes from early stopping on the fold that follows. Each fold's rows
-    are binned once and serve all trials.
+    are binned once and serve all trials. The few best trials are averaged: they differ by less
+    than chance, and their mean does better than any of them.
     """
     import xgboost
 
@@ -210,7 +231,7 @@ def search(
                 ),
             )
         )
-    best: tuple[float, int, Parameters, list[Floats]] | None = None
+    tried: list[Trial] = []
     trials: list[dict[str, Any]] = []
     for number, parameters in enumerate(candidates):
         areas, rounds, margins = [], [], []
@@ -231,16 +252,15 @@ def search(
         area = float(np.mean(areas))
         trials.append({"roc_auc": area, "rounds": rounds, **parameters})
         say(f"{data.horizon}: trial {number + 1} of {len(candidates)}: ROC AUC {area:.4f}")
-        if best is None or area > best[0]:
-            # More rows than in the folds carry a few more rounds.
-            best = area, int(1.15 * np.mean(rounds)) + 1, parameters, margins
-    assert best is not None
+        # More rows than in the folds carry a few more rounds.
+        more = int(1.15 * np.mean(rounds)) + 1
+        tried.append(Trial(parameters, more, area, np.concatenate(margins)))
+    best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
     return SearchResult(
-        best[2],
-        best[1],
+        best,
         trials,
         np.concatenate([fold.judge for fold in folds]),
-        np.concatenate(best[3]),
+        np.mean([one.margins for one in best], axis=0),
     )
 
 
@@ -316,10 +336,10 @@ def _draw(rng: np.random.Generator, share_failed: float, known_end: bool) -> Par
         }
     return {
         "max_depth": int(rng.integers(3, 8)),
-        "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.15)))),
+        "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.1)))),
         "min_child_weight": float(np.exp(rng.uniform(np.log(5), np.log(300)))),
         "subsample": float(rng.uniform(0.5, 0.9)),
-        "colsample_bytree": float(rng.choice([0.1, 0.2, 0.4])),
+        "colsample_bytree": float(rng.choice([0.08, 0.15, 0.3])),
         "reg_lambda": float(np.exp(rng.uniform(np.log(1), np.log(50)))),
         "scale_pos_weight": float(rng.choice([1.0, imbalance**0.5, imbalance])),
         "max_bin": 64,

@@ -7,6 +7,7 @@ jobs of the same program, then at all of the user's; the first with any record a
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.workloads.table import JobTable
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.history import level_keys
-from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Split
+from condor_advice.preprocess.jobs import JobFeatures
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,7 +69,7 @@ class KeySizes:
 
     def quantile(self, share: float) -> float:
         """Return the size that this share of the past jobs stayed within, rounded up to one."""
-        return float(np.quantile(np.array(self.values), share, method="higher"))
+        return sorted(self.values)[math.ceil((len(self.values) - 1) * share)]
 
 
 class SizeHistory:
@@ -160,17 +162,20 @@ def walk(
     maker: JobFeatures,
     target: str,
     quantiles: Sequence[float],
+    rules: Sequence[str] = RULES,
+    ask: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Floats]:
     """Return, per rule and quantile, what would have been said at each job's submit.
 
-    Only jobs that had ended before that submit are known to it.
+    Only jobs that had ended before that submit are known to it. `ask` says which jobs to ask
+    about, by default all.
     """
     values = used(table, target)
     if not np.any(np.isfinite(values)):
         raise NothingMeasured(f"no job of the table says its {target}; give a log that measures it")
     keys, requests = size_keys(table, maker), request_vectors(table)
     history = SizeHistory()
-    names = [*RULES, *(f"quantile_{share}" for share in quantiles)]
+    names = [*rules, *(f"quantile_{share}" for share in quantiles)]
     said = {name: np.full(len(table), np.nan) for name in names}
     ending: list[tuple[float, int]] = []
     submit, end = table["submit_time"], table["end_time"]
@@ -178,10 +183,10 @@ def walk(
         while ending and ending[0][0] < submit[row]:
             done = heapq.heappop(ending)[1]
             history.observe(keys[done], float(values[done]), requests[done])
-        found = history.find(keys[row])
+        found = history.find(keys[row]) if ask is None or ask[row] else None
         if found is not None:
             sizes = found[1]
-            for rule in RULES:
+            for rule in rules:
                 said[rule][row] = sizes.suggest(rule, requests[row])
             for share in quantiles:
                 said[f"quantile_{share}"][row] = sizes.quantile(share)
@@ -190,87 +195,45 @@ def walk(
     return said
 
 
-def boosted_quantiles(
-    data: Dataset,
+def boost_quantile(
+    features: npt.NDArray[np.float32],
     log_value: Floats,
-    split: Split,
-    quantiles: Sequence[float],
+    share: float,
     seed: int,
     threads: int = 2,
-    rounds: int = 150,
-) -> dict[str, Floats]:
-    """Return quantiles by gradient boosting on the submit features, learnt from the past.
-
-    `log_value` is the logarithm of what each question's job used, NaN where unknown.
-    """
+    rounds: int = 120,
+) -> TreeEnsemble:
+    """Return trees for one quantile of the logarithm of a size."""
     import xgboost
 
-    learn = np.isfinite(log_value) & (data.end < split.moment)
-    matrix = xgboost.QuantileDMatrix(
-        data.features[learn], log_value[learn], max_bin=64, nthread=threads
-    )
-    ask = xgboost.DMatrix(data.features, nthread=threads)
-    found = {}
-    for share in quantiles:
-        booster = xgboost.train(
-            {
-                "objective": "reg:quantileerror",
-                "quantile_alpha": share,
-                "max_depth": 6,
-                "eta": 0.08,
-                "subsample": 0.7,
-                "colsample_bytree": 0.2,
-                "min_child_weight": 20,
-                "max_bin": 64,
-                "tree_method": "hist",
-                "seed": seed,
-                "nthread": threads,
-            },
-            matrix,
-            rounds,
-        )
-        found[f"boosted_{share}"] = np.expm1(booster.predict(ask).astype(np.float64))
-    return found
-
-
-def evaluate_sizes(
-    table: JobTable,
-    maker: JobFeatures,
-    target: str,
-    split: Split,
-    seed: int = 0,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.95),
-    threads: int = 2,
-) -> dict[str, Any]:
-    """Return MAPE, waste and under-allocation of every rule and of the users' own requests.
-
-    MAPE is the median and mean of |said - used| / used over the test jobs. Waste is what was
-    allocated beyond use, over what was used; a job with a smaller size than it used counts as
-    under-allocated (and wastes nothing).
-    """
-    table = table.in_submit_order()
-    values = used(table, target)
-    said = walk(table, maker, target, quantiles)
-    data = maker.datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
-    by_row = np.argsort(data.row, kind="stable")
-    boosted = boosted_quantiles(data, np.log1p(values)[data.row], split, quantiles, seed, threads)
-    said |= {name: guesses[by_row] for name, guesses in boosted.items()}
-    said["requested"] = table[TARGETS[target][1]]
-    test = np.isfinite(values) & (values > 0) & (table["submit_time"] >= split.moment)
-    # Rules without any record yet are judged on the jobs that they can answer.
-    return {
-        "target": target,
-        "unit": TARGETS[target][0],
-        "jobs": int(np.sum(test)),
-        "rules": {
-            name: _judge(guesses[test], values[test])
-            for name, guesses in said.items()
-            if np.any(np.isfinite(guesses[test]))
+    matrix = xgboost.QuantileDMatrix(features, log_value, max_bin=64, nthread=threads)
+    booster = xgboost.train(
+        {
+            "objective": "reg:quantileerror",
+            "quantile_alpha": share,
+            "max_depth": 6,
+            "eta": 0.08,
+            "subsample": 0.7,
+            "colsample_bytree": 0.2,
+            "min_child_weight": 20,
+            "max_bin": 64,
+            "tree_method": "hist",
+            "seed": seed,
+            "nthread": threads,
         },
-    }
+        matrix,
+        rounds,
+    )
+    return TreeEnsemble.from_xgboost(booster)
 
 
-def _judge(said: Floats, values: Floats) -> dict[str, float]:
+def judge_sizes(said: Floats, values: Floats) -> dict[str, float]:
+    """Return MAPE, waste and under-allocation of what was said for jobs that used `values`.
+
+    Waste is what was allocated beyond use, over what was used; a job with a smaller size than
+    it used counts as under-allocated (and wastes nothing). A rule without any record yet is
+    judged on the jobs that it can answer.
+    """
     known = np.isfinite(said)
     said, values = said[known], values[known]
     error = np.abs(said - values) / values

@@ -111,8 +111,7 @@ def read_usage(files: Iterable[Path | str]) -> list[RecordedJob]:
     """
     jobs = []
     for path in map(Path, files):
-        with _open(path) as file:
-            lines = [json.loads(line) for line in file if line.strip()]
+        lines = _read_lines(path)
         whole = [line for line in lines if "samples" in line]
         for line in whole or _recordings(path, lines):
             known = set(Sample._fields)
@@ -151,6 +150,19 @@ def _recordings(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, A
     for job in jobs:
         job["interval"] = float(np.median(np.diff([one["elapsed"] for one in job["samples"]])))
     return jobs
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        with _open(path) as file:
+            lines = [json.loads(line) for line in file if line.strip()]
+    except (OSError, lzma.LZMAError, ValueError) as error:
+        raise TooLittleUsage(
+            f"{path}: not recorded usage: {error}; `condor-checkpoint record` makes such files"
+        ) from error
+    if not all(isinstance(line, dict) for line in lines):
+        raise TooLittleUsage(f"{path}: not recorded usage: every line must be a JSON object")
+    return lines
 
 
 def _open(path: Path) -> IO[str]:

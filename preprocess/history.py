@@ -38,6 +38,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "user": ("user",),
     "user_cpus": ("user", "cpus"),
     "user_time": ("user", "requested_seconds"),
+    "user_queue": ("user", "queue"),
     "user_shape": ("user", "cpus", "requested_seconds", "requested_memory_mb", "queue"),
     "user_program": ("user", "executable"),
     "signature": (
@@ -57,6 +58,7 @@ SHARED_LEVELS = ("all", "queue", "group", "execution_point")
 
 FADE_BY_OUTCOME = {"last": 0.5, "few": 0.8, "many": 0.95}
 FADE_BY_HOURS = {"hour": 1.0, "day": 24.0, "ten_days": 240.0}
+MONTH_HOURS = 720.0
 LONG_RUN_SECONDS = 120.0  # outcomes of jobs that lived this long are kept apart
 MAX_POWER = 1000  # 0.95 to this power no longer shows beside 1
 BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
@@ -65,6 +67,8 @@ BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
 OUTCOME_FIELDS = (
     "outcomes",
     "failures",
+    "ran_outcomes",
+    "ran_failures",
     "long_outcomes",
     "end_time",
     "failure_streak",
@@ -73,16 +77,32 @@ OUTCOME_FIELDS = (
     "failure_time",
     "fail_last",
     "fail_few",
-    "log_run",
-    "log_run_over_request",
-    "at_limit",
     "fail_many",
     "fail_long",
     *(f"{what}_{name}" for name in FADE_BY_HOURS for what in ("fail", "weight")),
+    "fail_ran_few",
+    "log_run",
+    "log_run_square",
+    "log_run_over_request",
+    "at_limit",
+    "fail_ran_many",
+    "at_limit_many",
+    "at_limit_last",
+    "fail_long_many",
+    "log_run_failed",
+    "log_run_passed",
+    "log_run_last",
+    "limit_run",
+    "limit_time",
+    "fail_ran_month",
+    "weight_ran_month",
+    "fail_long_month",
+    "weight_long_month",
 )
 SUBMIT_FIELDS = ("submits", "submit_time", "log_request", "log_cpus", "batch", "submit_rate")
+START_FIELDS = ("starts", "start_time", "log_wait")
 QUEUE_FIELDS = ("queued", "queued_since", "running", "running_since")
-FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *QUEUE_FIELDS)
+FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *START_FIELDS, *QUEUE_FIELDS)
 
 FEATURES = (
     "outcomes",
@@ -119,9 +139,30 @@ FEATURES = (
     "submit_over_wait",
     "end_over_wait",
     "failure_over_wait",
+    "fail_ran_few",
+    "fail_ran_many",
+    "fail_ran_month",
+    "fail_long_many",
+    "fail_long_month",
+    "log_run_failed",
+    "log_run_passed",
+    "log_run_last",
+    "at_limit_many",
+    "at_limit_last",
+    "since_limit",
+    "request_over_limit",
+    "request_over_last",
+    "request_over_passed",
+    "request_over_spread",
+    "failed_over_passed",
+    "age_over_failed",
+    "age_over_passed",
+    "wait_over_usual",
 )
 # Meaningless at submit, when the job has waited for nothing yet.
-WAITING_FEATURES = ("submit_over_wait", "end_over_wait", "failure_over_wait")
+WAITING_FEATURES = ("submit_over_wait", "end_over_wait", "failure_over_wait", "wait_over_usual")
+# Meaningless before the job runs.
+AGE_FEATURES = ("age_over_run", "age_over_failed", "age_over_passed")
 SHARED_FEATURES = (
     "fail_few",
     "fail_hour",
@@ -133,6 +174,8 @@ SHARED_FEATURES = (
     "submit_rate",
     "queued",
     "running",
+    "usual_wait",
+    "wait_over_usual",
 )
 
 # Events of one second are taken in the order of their jobs, and for one job in this order;
@@ -199,8 +242,8 @@ def usable_levels(table: JobTable) -> tuple[str, ...]:
     chosen = []
     for level, columns in LEVELS.items():
         own = [name for name in columns if name in TEXT_COLUMNS and name not in ("queue", "name")]
-        if level == "queue":
-            own = ["queue"]
+        if level in ("queue", "user_queue"):
+            own.append("queue")
         if all(name in known for name in own):
             chosen.append(level)
     return tuple(chosen)
@@ -250,7 +293,9 @@ class History:
         step = Step(events)
         moment = Moment(events.take(events.is_question))
         answers = [
-            moment.features(level.advance(*step.keys(name), step), features_of(name))
+            moment.features(
+                level.advance(*step.keys(name), step, name in SHARED_LEVELS), features_of(name)
+            )
             for name, level in self.levels.items()
         ]
         self.now = float(events.time[-1])
@@ -296,7 +341,7 @@ class Level:
         self.state = np.zeros((1024, len(FIELDS)))
         self.touched = np.zeros(1024)
 
-    def advance(self, distinct: Keys, which: Ints, step: Step) -> Floats:
+    def advance(self, distinct: Keys, which: Ints, step: Step, shared: bool) -> Floats:
         """Work off a step; return the state of its key at each question, before its own event.
 
         `distinct` are the keys of the step, `which` says the key of each event. The result has
@@ -304,7 +349,7 @@ class Level:
         """
         slots = self._slots(distinct, float(step.events.time[-1]))
         before = np.ascontiguousarray(self.state[slots].T)
-        asked, after = step.states(which, before)
+        asked, after = step.states(which, before, shared)
         self.state[slots] = after.T
         return asked
 
@@ -490,9 +535,14 @@ class Step:
         self.events = events
         self.questions = np.flatnonzero(events.is_question)
         ended = (events.kind == END) & np.isfinite(events.facts.outcome[events.job])
-        self.ends = Recurrence(ended, _outcomes(events.take(ended)), OUTCOME_FIELDS)
-        submitted = events.kind == SUBMIT
-        self.submits = Recurrence(submitted, _submits(events.take(submitted)), SUBMIT_FIELDS)
+        self.recurrences = [
+            Recurrence(chosen, changes(events.take(chosen)), names)
+            for chosen, changes, names in (
+                (ended, _outcomes, OUTCOME_FIELDS),
+                (events.kind == SUBMIT, _submits, SUBMIT_FIELDS),
+                (events.kind == START, _starts, START_FIELDS),
+            )
+        ]
         self.moves = _queue_moves(events)
         mine = np.zeros(len(events.facts), dtype=bool)
         mine[events.job] = True
@@ -509,10 +559,11 @@ class Step:
         distinct, which = np.unique(keys, return_inverse=True)
         return distinct, which[self._job]
 
-    def states(self, which: Ints, before: Floats) -> tuple[Floats, Floats]:
+    def states(self, which: Ints, before: Floats, shared: bool) -> tuple[Floats, Floats]:
         """Return the state of its key at each question, and of every key at the end.
 
-        `before` is the state of every key as the step begins, one row per field.
+        `before` is the state of every key as the step begins, one row per field. The personal
+        fields of a shared level stay 0.
         """
         # NumPy sorts 16-bit numbers in linear time.
         small = which.astype(np.uint16) if before.shape[1] < 1 << 16 else which
@@ -523,14 +574,14 @@ class Step:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         probes = np.concatenate([place[self.questions], last])
-        outcomes, submits = len(OUTCOME_FIELDS), len(OUTCOME_FIELDS) + len(SUBMIT_FIELDS)
         state = np.empty((len(FIELDS), len(probes)))
-        state[:outcomes] = self.ends.run(order, segment, before[:outcomes], probes)
-        state[outcomes:submits] = self.submits.run(order, segment, before[outcomes:submits], probes)
+        stop = 0
+        for recurrence in self.recurrences:
+            rows = slice(stop, stop + len(recurrence.changes.names))
+            state[rows] = recurrence.run(order, segment, before[rows], probes, shared)
+            stop = rows.stop
         of_probe = segment[probes]
-        for field, moves, carried in zip(
-            state[submits:], self.moves, before[submits:], strict=True
-        ):
+        for field, moves, carried in zip(state[stop:], self.moves, before[stop:], strict=True):
             total = np.cumsum(moves[order])
             base = np.r_[0.0, total[last[:-1]]]
             field[:] = total[probes] - (base - carried)[of_probe]
@@ -546,6 +597,7 @@ class Fade(NamedTuple):
 
     factor: Factor
     terms: Mapping[str, Floats]
+    personal: bool = True  # not kept for keys that many users share
 
 
 class Changes(NamedTuple):
@@ -573,7 +625,7 @@ class Recurrence:
         self.number = np.cumsum(chosen) - 1
         self.changes = changes
 
-    def run(self, order: Ints, segment: Ints, before: Floats, probes: Ints) -> Floats:
+    def run(self, order: Ints, segment: Ints, before: Floats, probes: Ints, shared: bool) -> Floats:
         """Return the fields after the event at each probe; `order` groups events by key."""
         mine = self.chosen[order]
         groups = segment[mine]
@@ -605,7 +657,11 @@ class Recurrence:
         gap = values[times, :count] - previous
         for fade in self.changes.fades:
             rows = slice(field, field + len(fade.terms))
+            field = rows.stop
             terms = values[rows, :count]
+            if shared and fade.personal:
+                terms[:] = 0.0
+                continue
             for row, term in zip(terms, fade.terms.values(), strict=True):
                 row[:] = term[taken]
             factor = _factor(fade.factor, taken, gap)
@@ -614,7 +670,6 @@ class Recurrence:
             terms[:, firsts] += factor[firsts] * carried[rows]
             factor[firsts] = 0.0
             _scan(factor, terms, longest)
-            field = rows.stop
         latest = np.cumsum(mine)[probes] - 1
         same = (latest >= 0) & (groups[latest] == of_probe)
         return np.take(values, np.where(same, latest, count + of_probe), axis=1)
@@ -642,37 +697,73 @@ def _by_hours(hours: float) -> Callable[[Floats], Floats]:
 
 def _outcomes(events: Events) -> Changes:
     """Return what known outcomes do to a key."""
-    facts = events.facts.take(events.job)
-    failed = facts.outcome
+    facts, job = events.facts, events.job
+    failed, start = facts.outcome[job], facts.start[job]
     passed = 1.0 - failed
     one = np.ones(len(events))
-    seconds = facts.end - facts.start
-    long = (np.nan_to_num(seconds) > LONG_RUN_SECONDS).astype(np.float64)
-    few = FADE_BY_OUTCOME["few"]
-    run = np.maximum(np.nan_to_num(seconds), 0.0)
+    # Jobs that were taken out of the queue have failed without running: two kinds of failing.
+    ran = np.isfinite(start)
+    run = np.maximum(np.nan_to_num(facts.end[job] - start), 0.0)
+    long = run > LONG_RUN_SECONDS
     log_run = np.log1p(run)
-    request = np.nan_to_num(facts.requested_seconds, nan=0.0)
+    request = np.nan_to_num(facts.requested_seconds[job], nan=0.0)
     over = np.where(request > 0, log_run - np.log1p(request), 0.0)
     at_limit = ((request > 0) & (run >= request)).astype(np.float64)
+    few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
 
-    def faded(fade: float, **values: Floats) -> Fade:
-        return Fade(fade, {name: (1.0 - fade) * value for name, value in values.items()})
+    def faded(fade: float, personal: bool = True, **values: Floats) -> Fade:
+        terms = {name: (1.0 - fade) * value for name, value in values.items()}
+        return Fade(fade, terms, personal)
+
+    def faded_where(some: npt.NDArray[np.bool_], fade: float, **values: Floats) -> Fade:
+        """Only some events count; at the others the value stays."""
+        terms = {name: some * (1.0 - fade) * value for name, value in values.items()}
+        return Fade(np.where(some, fade, 1.0), terms)
 
     return Changes(
-        {"outcomes": one, "failures": failed, "long_outcomes": long},
+        {
+            "outcomes": one,
+            "failures": failed,
+            "ran_outcomes": ran * one,
+            "ran_failures": ran * failed,
+            "long_outcomes": long * one,
+        },
         {"end_time": events.time},
         (
             Fade(failed, {"failure_streak": failed, "success_time": passed * events.time}),
-            Fade(passed, {"success_streak": passed, "failure_time": failed * events.time}),
+            Fade(passed, {"success_streak": passed, "failure_time": failed * events.time}, False),
             faded(FADE_BY_OUTCOME["last"], fail_last=failed),
-            faded(
-                few, fail_few=failed, log_run=log_run, log_run_over_request=over, at_limit=at_limit
-            ),
-            faded(FADE_BY_OUTCOME["many"], fail_many=failed),
-            Fade(np.where(long > 0, few, 1.0), {"fail_long": long * (1.0 - few) * failed}),
+            faded(few, personal=False, fail_few=failed),
+            faded(many, fail_many=failed),
+            faded_where(long, few, fail_long=failed),
             *(
-                Fade(_by_hours(hours), {f"fail_{name}": failed, f"weight_{name}": one})
+                Fade(_by_hours(hours), {f"fail_{name}": failed, f"weight_{name}": one}, False)
                 for name, hours in FADE_BY_HOURS.items()
+            ),
+            faded_where(
+                ran,
+                few,
+                fail_ran_few=failed,
+                log_run=log_run,
+                log_run_square=log_run**2,
+                log_run_over_request=over,
+                at_limit=at_limit,
+            ),
+            faded_where(ran, many, fail_ran_many=failed, at_limit_many=at_limit),
+            faded_where(ran, FADE_BY_OUTCOME["last"], at_limit_last=at_limit),
+            faded_where(long, many, fail_long_many=failed),
+            faded_where(ran & (failed > 0), few, log_run_failed=log_run),
+            faded_where(ran & (failed == 0), few, log_run_passed=log_run),
+            faded_where(ran, 0.0, log_run_last=log_run),
+            faded_where(at_limit > 0, 0.0, limit_run=log_run, limit_time=events.time),
+            Fade(
+                _by_hours(MONTH_HOURS),
+                {
+                    "fail_ran_month": ran * failed,
+                    "weight_ran_month": ran * one,
+                    "fail_long_month": long * failed,
+                    "weight_long_month": long * one,
+                },
             ),
         ),
     )
@@ -690,8 +781,19 @@ def _submits(events: Events) -> Changes:
         },
         (
             Fade(lambda gap: (gap <= BATCH_GAP_SECONDS).astype(np.float64), {"batch": one}),
-            Fade(_by_hours(1.0), {"submit_rate": one}),
+            Fade(_by_hours(1.0), {"submit_rate": one}, False),
         ),
+    )
+
+
+def _starts(events: Events) -> Changes:
+    """Return what starts do to a key."""
+    many = FADE_BY_OUTCOME["many"]
+    wait = np.log1p(np.maximum(events.time - events.facts.submit[events.job], 0.0))
+    return Changes(
+        {"starts": np.ones(len(events))},
+        {"start_time": events.time},
+        (Fade(many, {"log_wait": (1.0 - many) * wait}, False),),
     )
 
 
@@ -721,6 +823,7 @@ class Moment:
         self.log_wait = np.log1p(np.maximum(asked.time - facts.submit[job], 0.0))
         began = np.where(asked.kind == ASK_LATER, facts.start[job], asked.time)
         self.log_age = np.log1p(np.maximum(asked.time - began, 0.0))
+        self.log_whole_wait = np.log1p(np.maximum(began - facts.submit[job], 0.0))
 
     def features(self, state: Floats, names: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return one row per feature, one column per question; NaN where nothing is known.
@@ -730,7 +833,8 @@ class Moment:
         get = dict(zip(FIELDS, state, strict=True))
         now, log_request = self.now, self.log_request
         n, submits = get["outcomes"], get["submits"]
-        few = FADE_BY_OUTCOME["few"]
+        few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
+        ran, ran_failed = get["ran_outcomes"], get["ran_failures"]
 
         def since(time: Floats) -> Floats:
             return np.where(time > 0, np.log1p(np.maximum(now - time, 0.0)), np.nan)
@@ -744,6 +848,10 @@ class Moment:
 
         def over_wait(name: str) -> Floats:
             return value(name) - self.log_wait
+
+        def spread() -> Floats:
+            variance = value("log_run_square") - value("log_run") ** 2
+            return (log_request - value("log_run")) / (0.1 + np.sqrt(np.maximum(variance, 0.0)))
 
         def recent(name: str, hours: float) -> Floats:
             fade = np.exp2((get["end_time"] - now) / (3600.0 * hours))
@@ -774,11 +882,33 @@ class Moment:
             "running_age": lambda: age("running"),
             "request_over_run": lambda: log_request - value("log_run"),
             "age_over_run": lambda: self.log_age - value("log_run"),
+            "fail_ran_few": lambda: _mean(get["fail_ran_few"], few, ran),
+            "fail_ran_many": lambda: _mean(get["fail_ran_many"], many, ran),
+            "fail_ran_month": lambda: get["fail_ran_month"] / get["weight_ran_month"],
+            "fail_long_many": lambda: _mean(get["fail_long_many"], many, get["long_outcomes"]),
+            "fail_long_month": lambda: get["fail_long_month"] / get["weight_long_month"],
+            "at_limit_many": lambda: _mean(get["at_limit_many"], many, ran),
+            "at_limit_last": lambda: _mean(get["at_limit_last"], FADE_BY_OUTCOME["last"], ran),
+            "since_limit": lambda: since(get["limit_time"]),
+            "request_over_limit": lambda: np.where(
+                get["limit_time"] > 0, log_request - get["limit_run"], np.nan
+            ),
+            "request_over_last": lambda: log_request - value("log_run_last"),
+            "request_over_passed": lambda: log_request - value("log_run_passed"),
+            "request_over_spread": spread,
+            "log_run_failed": lambda: _mean(get["log_run_failed"], few, ran_failed),
+            "log_run_passed": lambda: _mean(get["log_run_passed"], few, ran - ran_failed),
+            "log_run_last": lambda: np.where(ran > 0, get["log_run_last"], np.nan),
+            "failed_over_passed": lambda: value("log_run_failed") - value("log_run_passed"),
+            "age_over_failed": lambda: self.log_age - value("log_run_failed"),
+            "age_over_passed": lambda: self.log_age - value("log_run_passed"),
+            "usual_wait": lambda: _mean(get["log_wait"], many, get["starts"]),
+            "wait_over_usual": lambda: self.log_whole_wait - value("usual_wait"),
         }
         for name, fade in FADE_BY_OUTCOME.items():
             ways[f"fail_{name}"] = partial(_mean, get[f"fail_{name}"], fade, n)
-        for name in ("log_run", "log_run_over_request", "at_limit"):
-            ways[name] = partial(_mean, get[name], few, n)
+        for name in ("log_run", "log_run_square", "log_run_over_request", "at_limit"):
+            ways[name] = partial(_mean, get[name], few, ran)
         for name, hours in FADE_BY_HOURS.items():
             ways[f"fail_{name}"] = partial(np.divide, get[f"fail_{name}"], get[f"weight_{name}"])
             ways[f"weight_{name}"] = partial(recent, name, hours)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.workloads.table import JobState, JobTable, UsageSamples, blocks
 from condor_advice.preprocess.history import (
+    AGE_FEATURES,
     ASK_AT_START,
     ASK_AT_SUBMIT,
     ASK_LATER,
@@ -306,7 +307,7 @@ class JobFeatures:
             else (*LEVELS_KNOWN_AT_START, *START_COLUMNS, "log_wait")
         )
         waits = WAITING_FEATURES if horizon is Horizon.SUBMIT else ()
-        ages = ("log_age", "age_over_requested", "age_over_run")
+        ages = ("log_age", "age_over_requested", *AGE_FEATURES)
         asks_age = horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING)
         columns = (*History(self.levels).names, *STATIC_COLUMNS, *_MOMENT_COLUMNS)
         return np.array(

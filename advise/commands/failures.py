@@ -308,7 +308,16 @@ def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: 
     if out is None:
         raise UsageError("--usage needs --out FILE: the model is carried to the job as one file")
     summary = usage.train(list(files), out, seed=seed)
-    click.echo(json.dumps(summary) if as_json else f"usage model written to {out}")
+    if as_json:
+        click.echo(json.dumps({"model": str(out), **summary}))
+        return
+    trees = summary["trees"]
+    click.echo(
+        f"{summary['jobs']} jobs; on the latest {summary['judged_jobs']}: ROC AUC "
+        f"{trees['roc_auc']:.3f}, {trees['recall']:.0%} of the failures announced, "
+        f"{trees['precision']:.0%} of the alarms true"
+    )
+    click.echo(f"usage model written to {out}")
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

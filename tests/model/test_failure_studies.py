@@ -10,6 +10,7 @@ import pytest
 from condor_advice.gather.workloads.table import JobTable
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.model.anomaly import AnomalyDetector, against_habit
+from condor_advice.model.failure import FailureModels
 from condor_advice.model.failure_evaluate import evaluate
 from condor_advice.model.failure_online import prequential
 from condor_advice.model.failure_report import write_report
@@ -24,15 +25,21 @@ from condor_advice.model.failure_study import (
 )
 from condor_advice.model.failure_train import TrainSettings
 from condor_advice.model.profiles import Profiles, describe, fit_profiles
+from condor_advice.model.size_models import (
+    CORRECTIONS,
+    evaluate_sizes,
+    quantiles_of,
+    train_sizes,
+)
 from condor_advice.model.sizes import (
     KeySizes,
     NothingMeasured,
     SizeHistory,
-    evaluate_sizes,
     learn_sizes,
     size_keys,
     walk,
 )
+from condor_advice.preprocess.history import History
 from condor_advice.preprocess.jobs import Dataset, Horizon, JobFeatures, Labels, Split
 
 pytest.importorskip("xgboost")
@@ -155,15 +162,18 @@ def test_sizes_are_said_from_jobs_that_had_ended(table: JobTable) -> None:
     assert found[1].values[-1] == said["last"][row]
 
 
-def test_sizes_are_judged_against_what_users_asked_for(table: JobTable) -> None:
+def test_sizes_are_judged_against_what_users_asked_for(table: JobTable, data: Dataset) -> None:
     maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
-    found = evaluate_sizes(table, maker, "memory_mb", split, quantiles=(0.5, 0.95), threads=1)
+    found = evaluate_sizes(table, maker, data, "memory_mb", split, threads=1)
     rules = found["rules"]
-    assert {"requested", "last", "cosine", "quantile_0.95", "boosted_0.95"} <= set(rules)
+    assert {"requested", "last", "cosine", "quantile_0.95", "boosted_0.95", "predict_0.95"} <= set(
+        rules
+    )
     # The simulation asks for twice what it uses, with a spread of a fifth.
     assert rules["requested"]["waste"] > rules["quantile_0.95"]["waste"]
     assert rules["quantile_0.95"]["under_allocated"] < rules["quantile_0.5"]["under_allocated"]
     assert rules["median"]["mape"] < rules["requested"]["mape"]
+    assert rules["predict_0.95"] == rules[f"{found['method']}_corrected_0.95"]
     blank = JobTable(
         table.job,
         {**table.numbers, "used_memory_mb": np.full(len(table), np.nan)},
@@ -171,7 +181,81 @@ def test_sizes_are_judged_against_what_users_asked_for(table: JobTable) -> None:
         table.vocabularies,
     )
     with pytest.raises(NothingMeasured, match="no job of the table says its memory_mb"):
-        evaluate_sizes(blank, maker, "memory_mb", split)
+        evaluate_sizes(blank, maker, data, "memory_mb", split)
+
+
+def test_corrected_sizes_keep_their_promise_on_later_jobs(table: JobTable, data: Dataset) -> None:
+    maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
+    for target in ("memory_mb", "disk_mb"):
+        rules = evaluate_sizes(table, maker, data, target, split, threads=1)["rules"]
+        for share in (0.9, 0.95):
+            for method in ("history", "boosted"):
+                risk = rules[f"{method}_corrected_{share}"]["under_allocated"]
+                assert risk == pytest.approx(1.0 - share, abs=0.05), (target, method, share)
+
+
+def test_nothing_of_the_test_part_enters_the_corrections(table: JobTable, data: Dataset) -> None:
+    maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
+    later = ~(table["end_time"] < split.moment)
+    turned = np.where(later, 50.0 * table["used_memory_mb"], table["used_memory_mb"])
+    other = JobTable(
+        table.job, {**table.numbers, "used_memory_mb": turned}, table.text, table.vocabularies
+    )
+    one, two = (
+        evaluate_sizes(jobs, maker, data, "memory_mb", split, threads=1) for jobs in (table, other)
+    )
+    assert one["kept_back"] == two["kept_back"]
+    assert one["rules"]["predict_0.95"] != two["rules"]["predict_0.95"]
+
+
+def test_a_correction_is_the_shortfall_that_so_many_jobs_did_not_exceed() -> None:
+    shortfalls = np.arange(1.0, 100.0)  # 99 jobs: the rank is (n + 1) * share
+    found = quantiles_of(np.r_[np.nan, shortfalls[::-1]])
+    assert np.interp(0.95, CORRECTIONS, found) == 95.0
+    assert np.interp(0.5, CORRECTIONS, found) == 50.0
+    assert np.interp(1.0, CORRECTIONS, found) == 99.0
+
+
+def test_size_models_say_the_same_after_saving(
+    table: JobTable, data: Dataset, tmp_path: Path
+) -> None:
+    maker = JobFeatures.for_table(table)
+    sizes = train_sizes(table, maker, data, seed=0, threads=1)
+    assert set(sizes) == {"memory_mb", "disk_mb", "run_seconds"}
+    models = FailureModels(maker, {}, History(maker.levels), sizes)
+    models.save(tmp_path)
+    again = FailureModels.load(tmp_path).sizes
+    keys = size_keys(table, maker)
+    for target, model in sizes.items():
+        assert model.corrections
+        for position in (1500, 1700):
+            row = int(data.row[position])
+            for share in (0.5, 0.8, 0.95):
+                said = model.suggest(data, position, keys[row], share)
+                assert said > 0
+                assert again[target].suggest(data, position, keys[row], share) == said
+        assert np.isnan(model.suggest(data, 0, [1, 2, 3, 4], 0.95))  # nobody's keys
+
+
+def test_with_few_jobs_the_history_alone_is_asked(table: JobTable) -> None:
+    few = table.take(np.arange(120))
+    maker = JobFeatures.for_table(few)
+    asked = maker.datasets(few, [Horizon.SUBMIT])[Horizon.SUBMIT]
+    model = train_sizes(few, maker, asked, seed=0, threads=1)["memory_mb"]
+    assert (model.method, model.corrections) == ("history", {})
+    keys = size_keys(few, maker)[int(asked.row[100])]
+    record = model.history.find(keys)
+    assert record is not None
+    assert model.suggest(asked, 100, keys, 0.8) == pytest.approx(record[1].quantile(0.8))
+
+
+def test_a_quantile_is_numpys_quantile_rounded_up_to_a_value() -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 19, 20, 21, 32):
+        sizes = KeySizes()
+        sizes.values.extend(rng.random(count).tolist())
+        for share in (0.05, 0.5, 0.9, 0.95, 1.0):
+            assert sizes.quantile(share) == np.quantile(sizes.values, share, method="higher")
 
 
 def test_size_histories_survive_saving(table: JobTable) -> None:
