@@ -25,7 +25,7 @@ POOL_TESTS = pytest.StashKey[set[str]]()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever uses the pool needs the marker, so that `-m "not pool"` is complete."""
     for item in items:
-        if {"pool", "make_pool"} & set(getattr(item, "fixturenames", ())):
+        if {"pool", "make_pool", "new_pool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pool)
     config.stash[POOL_TESTS] = {i.nodeid for i in items if i.get_closest_marker("pool")}
 
@@ -64,6 +64,12 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A real HTCondor pool, started at its first use and shared by the whole session."""
     with pool_or_skip(directory=tmp_path_factory.mktemp("pool")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def new_pool() -> Callable[..., Pool]:
+    """What makes a pool for a whole file of tests; the file starts and stops it."""
+    return pool_or_skip
 
 
 @pytest.fixture
