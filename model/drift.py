@@ -10,8 +10,8 @@ of time to the next. Newer episodes are compared with it window by window. Three
 
 Jobs of one cluster share their fate, so each cluster counts once in a window, however many of
 its jobs were held; and a window is as many clusters, not days, so that a quiet pool has fewer
-windows rather than noisier ones. Windows slide by a quarter. A signal counts as drift when most of
-the newest five are beyond what training saw.
+windows rather than noisier ones. Windows slide by a quarter. A signal counts as drift when the
+newest, and most of the newest five, are beyond what training saw.
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Array
     }
 
 
-def _limit(usual: Floats, floor: float) -> float:
+def _limit(usual: Floats, floor: float, factor: float) -> float:
     """Return how far is too far; the fewer windows tell what is usual, the farther."""
     if not len(usual):
         return float("inf")
-    return max(floor, float(usual.max()) * (1.5 + 2.0 / len(usual)))
+    return max(floor, float(usual.max()) * (factor + 2.0 / len(usual)))
 
 
 # ---- comparing -----------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _reasons(
     slices = _Slices(observed.cluster, int(kept["window"]))
     counts = slices.windows(codes, len(base))
     values = psi(counts, base)
-    limit = _limit(kept["usual_mix"], PSI_FLOOR)
+    limit = _limit(kept["usual_mix"], PSI_FLOOR, 1.5)
 
     def details() -> list[str]:
         now, then = counts[-1] / counts[-1].sum(), base / base.sum()
@@ -249,7 +249,7 @@ def _features(
         if kept["steady"][row] and name in where
     ]
     slices = _Slices(observed.cluster, int(kept["window"]))
-    limit = _limit(kept["usual_features"], 0.0)
+    limit = _limit(kept["usual_features"], 0.0, 1.2)  # a mean of many wanders less
     moved = np.zeros((len(chosen), slices.count))
     newest = np.zeros((len(chosen), FEATURE_BINS + 1))
     for index, (row, column) in enumerate(chosen):
@@ -321,7 +321,7 @@ def _signal(
 ) -> Signal:
     if not slices.count or not values.size:
         return Signal(name, None, limit, False, None, False, [], [])
-    drifted = bool(np.median(values[-PARTS - 1 :]) > limit) and slices.count > 1
+    drifted = beyond(values, limit)
     began, from_start = None, False
     if drifted:
         # Where it began: from there on, the newest window's distribution explains the episodes
@@ -336,13 +336,18 @@ def _signal(
         limit,
         drifted,
         began,
-        from_start,
+        bool(from_start),
         details() if drifted else [],
         [
             Point(_when(time[first]), _when(time[last]), float(value))
             for (first, last), value in zip(slices.edges(), values, strict=True)
         ],
     )
+
+
+def beyond(values: Floats, limit: float) -> bool:
+    """Tell whether the newest of these windows, and most of the newest five, are over a limit."""
+    return len(values) > 1 and bool(min(values[-1], np.median(values[-PARTS - 1 :])) > limit)
 
 
 def _whole(values: npt.NDArray[np.float32]) -> Ints:

@@ -1,0 +1,55 @@
+"""Simulated access points whose holds, or what comes of them, change on a known day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from condor_advice.gather.clock import Clock
+from condor_advice.lab.simulate import Profile, simulate
+from condor_advice.model.held_data import HeldData, from_samples
+from condor_advice.preprocess.samples import collect
+from condor_advice.preprocess.timeline import Source, Timeline, log_blocks
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+JOBS_PER_DAY = 500.0
+BEFORE_DAYS, AFTER_DAYS = 36, 14
+CHANGED = START + timedelta(days=BEFORE_DAYS)
+OTHER_REASONS = {
+    "memory_always": 6.0,
+    "memory_by_input": 6.0,
+    "output_missing": 5.0,
+    "url_outage": 0.1,
+    "input_missing": 0.1,
+}
+
+
+def profile(
+    start: datetime, faults: dict[str, float] | None = None, failing_share: float | None = None
+) -> Profile:
+    """Return a small access point with many small clusters, held often."""
+    usual = Profile.read()
+    shape = replace(
+        usual.shape,
+        start=start.replace(tzinfo=None).isoformat(),
+        largest_cluster=30,
+        single_job_share=0.7,
+        execution_points=200,
+        upgrade_after_days=-1.0,  # no change of wordings in the middle
+        failing_share=usual.shape.failing_share if failing_share is None else failing_share,
+    )
+    targets = replace(usual.targets, jobs_per_day=JOBS_PER_DAY, held_share=0.3)
+    return replace(usual, shape=shape, targets=targets, faults={**usual.faults, **(faults or {})})
+
+
+def simulated(directory: Path, seed: int, days: int, what: Profile) -> Path:
+    """Write an event log of so many days."""
+    return simulate(int(days * JOBS_PER_DAY), seed, directory, what).directory / "ap1" / "EventLog"
+
+
+def episodes(*logs: Path) -> HeldData:
+    """Read event logs of one access point each, as one timeline."""
+    clock = Clock(UTC)
+    sources = [Source(str(log), f"ap{n}", log_blocks(log, clock)) for n, log in enumerate(logs)]
+    return from_samples(collect(Timeline(sources)), "simulated")
