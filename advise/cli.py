@@ -26,6 +26,8 @@ VERBS = {
     "lab": "condor_advice.advise.commands.lab:lab",
     "sweep": "condor_advice.advise.commands.sweep:sweep",
     "export": "condor_advice.advise.commands.export:export",
+    "train": "condor_advice.advise.commands.train:train",
+    "evaluate": "condor_advice.advise.commands.evaluate:evaluate",
 }
 
 

@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model import conformal
+from condor_advice.model import conformal, plots
+from condor_advice.model.baselines import BASELINES, base_rate
 from condor_advice.model.calibration import calibration_error, log_loss
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel
 from condor_advice.model.held_data import HeldData
+from condor_advice.model.held_features import DERIVED
 from condor_advice.model.rule_scores import rule_chances, rule_releases
 from condor_advice.model.thresholds import Costs, job_costs
 from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.templates import FAMILIES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -161,6 +164,51 @@ def abstention(judged: Judged, p: Floats, model: HeldModel) -> dict[str, float]:
         "wrong_among_confident": float(np.mean(wrong)) if len(wrong) else 0.0,
         "confident": float(np.sum(sure)),
     }
+
+
+def evaluate_baselines(
+    data: HeldData, rounds: int = 200, seed: int = 0
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Judge the baselines on the same episodes; they know the base rate, and nothing else."""
+    data = data.take(data.labelled)
+    judged = Judged.of(data)
+    draws = judged.draws(rounds, seed)
+    rate = base_rate(data)
+    return {
+        name: with_intervals(judged, one(data, data), rate, draws)
+        for name, one in BASELINES.items()
+    }
+
+
+def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, float]:
+    """Return the mean size of each feature's SHAP value over some episodes, largest first."""
+    if model.trees is None:
+        return {}
+    rows = np.linspace(0, len(data) - 1, min(most, len(data))).astype(np.int64)
+    table = model.tree_rows(data.features[rows])
+    shares = [np.abs(model.trees.contributions(row, len(row))[:-1]) for row in table]
+    means = np.mean(shares, axis=0) * model.weights["trees"]
+    named = zip((*model.feature_names, *DERIVED), means.tolist(), strict=True)
+    return dict(sorted(named, key=lambda one: -one[1]))
+
+
+def pictured(model: HeldModel, data: HeldData) -> plots.Judged:
+    """Return labelled episodes with all that the pictures show."""
+    label = (data.label == 1).astype(np.float64)
+    family = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_family")]).astype(int)
+    answers = model.predict(data.features, data.steps, data.offsets)
+    return plots.Judged(
+        label,
+        {
+            model.name: answers.p_success,
+            "rules": rule_chances(data.features, FEATURE_NAMES),
+            "template rate": BASELINES["template rate"](data, data),
+        },
+        [FAMILIES[one] for one in family.tolist()],
+        model.release_above,
+        importances(model, data),
+        model.abstention.risk,
+    )
 
 
 def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0) -> dict[str, Any]:

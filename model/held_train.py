@@ -28,6 +28,7 @@ from condor_advice.model import (
     thresholds,
     trees,
 )
+from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel, logit
 from condor_advice.model.held_data import HeldData
 from condor_advice.model.held_features import DERIVED, SETS, ReasonRates, derive, direction
@@ -71,7 +72,8 @@ class Trained:
 
     model: HeldModel
     rows: Ints  # the labelled episodes
-    fold: Ints  # of each
+    label: Floats  # of each
+    fold: Ints
     out_of_fold: dict[str, Floats]  # log-odds of each part, for those rows
     p: Floats  # what the stack says of them, out of fold and calibrated
     weight: Floats
@@ -87,8 +89,12 @@ def train(
     say: Say = lambda _text: None,
     tracker: Tracker | None = None,
     progress: bool = False,
+    work: Path | None = None,
 ) -> Trained:
-    """Train a model on the labelled episodes; `weight` is what each episode of data counts."""
+    """Train a model on the labelled episodes; `weight` is what each episode of data counts.
+
+    In the directory `work` the LSTM's state is kept, epoch by epoch, to go on from.
+    """
     began = time.monotonic()
     data.check()
     rows = data.labelled
@@ -105,20 +111,21 @@ def train(
         )
     weight = given[rows]
     weight = weight / weight.mean()
-    work = _Work(data, rows, label, weight, folds_of(data, rows, settings.folds), settings, say)
+    fold = folds_of(data, rows, settings.folds)
+    work_on = _Work(data, rows, label, weight, fold, settings, say, work)
     parts: dict[str, Floats] = {}
     if "rules" in settings.parts:
         parts["rules"] = logit(rule_priors(data.features[rows], FEATURE_NAMES))
     chosen_set, rounds = settings.feature_sets[0], 0
     if "trees" in settings.parts:
-        tried = {one: work.out_of_fold_trees(one) for one in settings.feature_sets}
+        tried = {one: work_on.out_of_fold_trees(one) for one in settings.feature_sets}
         losses = {one: calibration.log_loss(label, _p(tried[one][0]), weight) for one in tried}
         chosen_set = min(losses, key=lambda one: losses[one])
         parts["trees"], rounds = tried[chosen_set]
         notes["trees"] = {"log_loss_by_feature_set": losses, "set": chosen_set, "rounds": rounds}
     epochs = 0
     if "lstm" in settings.parts:
-        parts["lstm"], epochs = work.out_of_fold_lstm()
+        parts["lstm"], epochs = work_on.out_of_fold_lstm()
         notes["lstm"] = {"epochs": epochs}
     kin = data.kin[rows]
     notes["gains"] = stack.gains(parts, label, weight, kin, settings.seed)
@@ -129,8 +136,8 @@ def train(
     p = chosen(margin)
     lines = thresholds.choose(p, label, thresholds.job_costs(data.features[rows], FEATURE_NAMES))
     everything = np.arange(len(rows))
-    ensemble, rates = work.fit_trees(everything, chosen_set, rounds if "trees" in weights else 0)
-    network = work.last_lstm(epochs, tracker, progress) if "lstm" in weights else None
+    ensemble, rates = work_on.fit_trees(everything, chosen_set, rounds if "trees" in weights else 0)
+    network = work_on.last_lstm(epochs, tracker, progress) if "lstm" in weights else None
     digest, created = data.hash(), manifest.now()
     model = HeldModel(
         name=name or manifest.new_name(created, digest),
@@ -160,7 +167,7 @@ def train(
         "weights": weights,
         "seconds": round(time.monotonic() - began, 1),
     }
-    return Trained(model, rows, work.fold, parts, p, weight, notes)
+    return Trained(model, rows, label, fold, parts, p, weight, notes)
 
 
 def save(
@@ -182,6 +189,21 @@ def save(
             },
         },
     )
+
+
+def validation_figures(trained: Trained) -> dict[str, float]:
+    """Return the figures on the episodes that each fold left out, for the manifest."""
+    p, label = trained.p, trained.label
+    return {
+        "n_test": len(label),
+        "base_rate": float(np.mean(label)),
+        "roc_auc": roc_auc(label, p),
+        "pr_auc": pr_auc(label, p),
+        "brier": float(np.mean((p - label) ** 2)),
+        "log_loss": calibration.log_loss(label, p),
+        "calibration_error": calibration.calibration_error(label, p),
+        "accuracy": float(np.mean((p >= 0.5) == (label > 0))),
+    }
 
 
 def _p(margin: Floats) -> Floats:
@@ -257,6 +279,7 @@ class _Work:
     fold: Ints
     settings: HeldSettings
     say: Say
+    states: Path | None = None  # where the LSTM's state is kept
 
     def folds(self) -> Sequence[tuple[Ints, Ints]]:
         """Return (learned from, left out) for each fold."""
@@ -346,12 +369,13 @@ class _Work:
         """Return the log-odds out of fold, and the median of the best numbers of epochs."""
         margin = np.empty(len(self.rows))
         epochs = []
-        for kept, left in self.folds():
+        for nth, (kept, left) in enumerate(self.folds()):
             early, late = self.split(kept)
             trained = lstm.train(
                 self.data.take(self.rows[early]),
                 self.data.take(self.rows[late]),
                 self.settings.lstm,
+                self.states and self.states / f"lstm-fold-{nth}.state",
                 weight=self.weight[early],
             )
             epochs.append(trained.best_epoch)
@@ -370,6 +394,7 @@ class _Work:
                 np.flatnonzero(later_ones(everything, np.arange(len(everything)), 0.25))
             ),
             settings,
+            self.states and self.states / "lstm.state",
             weight=self.weight,
             tracker=tracker,
             progress=progress,
