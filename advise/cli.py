@@ -28,6 +28,7 @@ VERBS = {
     "export": "condor_advice.advise.commands.export:export",
     "train": "condor_advice.advise.commands.train:train",
     "evaluate": "condor_advice.advise.commands.evaluate:evaluate",
+    "model": "condor_advice.advise.commands.model:model",
 }
 
 

@@ -1,0 +1,280 @@
+"""`condor-advice model`: which models there are, which one answers, and how that changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from condor_advice.advise.episode_sources import Sources, source_options
+from condor_advice.gather.errors import UsageError
+
+if TYPE_CHECKING:
+    from condor_advice.model.gate import GateResult
+    from condor_advice.model.held_data import HeldData
+    from condor_advice.model.manifest import Manifest
+    from condor_advice.model.registry import Registry, Switch, Version
+
+_PATH = click.Path(path_type=Path)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_SWITCHES_SHOWN = 10
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--models",
+    "directory",
+    type=_PATH,
+    metavar="DIR",
+    help="The registry. [default: CONDOR_ADVICE_MODELS, or in the XDG data directory]",
+)
+@click.pass_context
+def model(ctx: click.Context, directory: Path | None) -> None:
+    """Look at, promote and roll back the models that answer for held jobs."""
+    from condor_advice.model.registry import Registry
+
+    ctx.obj = Registry(directory)
+
+
+@model.command("list")
+@_JSON
+@click.pass_obj
+def list_models(models: Registry, as_json: bool) -> None:
+    """List all versions, which one answers, and what was switched last."""
+    versions, history = models.versions(), models.history()
+    if as_json:
+        found = {
+            "registry": str(models.directory),
+            "current": models.current_name(),
+            "models": [_version(version) for version in versions],
+            "history": [asdict(switch) for switch in history],
+        }
+        click.echo(json.dumps(found))
+        return
+    for version in versions:
+        mark = "*" if version.current else " "
+        click.echo(f"{mark} {version.name:32} {_short(version)}")
+    for switch in history[-_SWITCHES_SHOWN:]:
+        click.echo(_switch(switch))
+
+
+@model.command()
+@click.argument("name", required=False)
+@_JSON
+@click.pass_obj
+def show(models: Registry, name: str | None, as_json: bool) -> None:
+    """Show one version: what it was trained on, how good it is, its files. [default: current]"""
+    name = name or models.current_name()
+    manifest = models.verify(name)
+    history = [switch for switch in models.history() if switch.name == name]
+    if as_json:
+        found = {
+            "name": name,
+            "current": name == models.current_name(),
+            "directory": str(models.path(name)),
+            "manifest": asdict(manifest),
+            "history": [asdict(switch) for switch in history],
+        }
+        click.echo(json.dumps(found))
+        return
+    click.echo(f"{name}: {models.path(name)}")
+    click.echo(_made(manifest))
+    from condor_advice.model.card import flat_metrics
+    from condor_advice.model.html_report import number
+
+    for part, figures in flat_metrics(manifest.metrics).items():
+        told = ", ".join(f"{key.replace('_', ' ')} {number(one)}" for key, one in figures.items())
+        click.echo(f"{part.replace('_', ' ')}: {told}")
+    for file, entry in manifest.files.items():
+        click.echo(f"{file}: {entry.bytes:,} bytes, sha256 {entry.sha256}")
+    for switch in history:
+        click.echo(_switch(switch))
+
+
+@model.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@_JSON
+@click.pass_context
+def verify(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Check every file of some versions, or of all; exit status 1 if one is damaged."""
+    models: Registry = ctx.obj
+    for name in names:
+        models.path(name)  # says so where there is no such model
+    versions = [one for one in models.versions() if not names or one.name in names]
+    if as_json:
+        problems = {version.name: version.problem for version in versions}
+        click.echo(json.dumps({"whole": not any(problems.values()), "problems": problems}))
+    else:
+        for version in versions:
+            click.echo(f"{version.name}: {version.problem or 'whole'}")
+    if any(version.problem for version in versions):
+        ctx.exit(1)
+
+
+@model.command()
+@click.argument("directory", metavar="DIR", type=_PATH)
+@_JSON
+@click.pass_obj
+def add(models: Registry, directory: Path, as_json: bool) -> None:
+    """Add a model that was written to a directory; it does not answer before it is promoted."""
+    name = models.add(directory)
+    click.echo(json.dumps({"added": name}) if as_json else f"{name}: added")
+
+
+@model.command()
+@click.argument("name")
+@source_options
+@click.option("--force", is_flag=True, help="Promote it whatever the gate says; this is recorded.")
+@_JSON
+@click.pass_context
+def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_json: bool) -> None:
+    """Let a version answer, if it is not worse than the current one on the newest holds.
+
+    Both are compared on holds with a known outcome that came after the version's training, by a
+    paired bootstrap over clusters. Without a source the default store is taken.
+    """
+    from condor_advice.model.registry import NotPromoted
+
+    models: Registry = ctx.obj
+    models.verify(name)
+    window = _window(sources, force)
+    try:
+        result = models.promote(name, window, force)
+    except NotPromoted as kept:
+        if not as_json:
+            raise
+        click.echo(json.dumps({"promoted": False, "gate": kept.result.as_dict()}))
+        ctx.exit(1)
+    if as_json:
+        gate = result.as_dict() if result else None
+        click.echo(json.dumps({"promoted": True, "forced": force, "gate": gate}))
+        return
+    click.echo(f"{name} answers from now on{' (forced)' if force else ''}")
+    if result:
+        click.echo(_gate(result))
+
+
+@model.command()
+@_JSON
+@click.pass_obj
+def rollback(models: Registry, as_json: bool) -> None:
+    """Go back to the model that answered before."""
+    done = models.rollback()
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    for problem in done.passed_over:
+        click.echo(f"passed over: {problem}", err=True)
+    click.echo(f"{done.back} answers from now on, and {done.left} no longer does")
+
+
+@model.command()
+@click.argument("name")
+@_JSON
+@click.pass_obj
+def remove(models: Registry, name: str, as_json: bool) -> None:
+    """Delete a version that does not answer."""
+    models.remove(name)
+    click.echo(json.dumps({"removed": name}) if as_json else f"{name}: removed")
+
+
+@model.command()
+@click.argument("name", required=False)
+@click.option("--out", type=_PATH, metavar="DIR", help="Copy the card with its pictures there.")
+@_JSON
+@click.pass_obj
+def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
+    """Print a version's card: what it was trained on, how good it is, what it is not for."""
+    from condor_advice.model.card import FILE, markdown
+    from condor_advice.model.registry import CARD
+
+    name = name or models.current_name()
+    manifest = models.verify(name)
+    kept = models.path(name) / CARD
+    has_card = (kept / FILE).is_file()
+    text = (kept / FILE).read_text() if has_card else markdown(manifest)
+    files = []
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for path in sorted(kept.iterdir()) if has_card else []:
+            if path.is_file():
+                shutil.copyfile(path, out / path.name)
+        (out / FILE).write_text(text)
+        files = sorted(str(path) for path in out.iterdir())
+    if as_json:
+        click.echo(json.dumps({"name": name, "card": text, "files": files}))
+    elif out is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(f"{out / FILE}")
+
+
+def _window(sources: Sources, force: bool) -> HeldData | None:
+    """Read the holds to compare on; with --force none are needed."""
+    if not sources.named:
+        from condor_advice.gather.store import default_store_path
+
+        if not default_store_path().exists():
+            if force:
+                return None
+            raise UsageError(
+                "without holds to compare on no model is promoted; name a store or a log with "
+                "--store or --log, or use --force"
+            )
+        sources = replace(sources, stores=(default_store_path(),))
+    return sources.read(())
+
+
+def _version(version: Version) -> dict[str, Any]:
+    found = version.manifest
+    return {
+        "name": version.name,
+        "current": version.current,
+        "directory": str(version.directory),
+        "problem": version.problem,
+        "created": found.created if found else None,
+        "trained_on": dict(found.trained_on) if found else None,
+        "metrics": dict(found.metrics) if found else None,
+        "data_hash": found.data_hash if found else None,
+    }
+
+
+def _short(version: Version) -> str:
+    if version.manifest is None:
+        return f"CANNOT BE USED: {version.problem}"
+    return _made(version.manifest)
+
+
+def _made(manifest: Manifest) -> str:
+    on = manifest.trained_on
+    parts = [f"made {manifest.created[:10]}"]
+    if "labelled" in on:
+        parts.append(f"from {on['labelled']:,} outcomes")
+    if on.get("sources"):
+        parts.append(f"of {', '.join(map(str, on['sources']))}")
+    return " ".join(parts)
+
+
+def _switch(switch: Switch) -> str:
+    words = {
+        "add": f"{switch.name} added",
+        "promote": f"{switch.name} promoted over {switch.before}",
+        "keep": f"{switch.name} not promoted, {switch.before} stayed",
+        "rollback": f"back to {switch.name} from {switch.before}",
+        "remove": f"{switch.name} removed",
+    }
+    text = f"{switch.at[:16].replace('T', ' ')}  {words.get(switch.action, switch.action)}"
+    if switch.forced:
+        text += " (forced)"
+    return f"{text}: {switch.gate['reason']}" if switch.gate else text
+
+
+def _gate(result: GateResult) -> str:
+    return (
+        f"compared with {result.current} on {result.episodes:,} holds of {result.kin:,} clusters: "
+        f"{result.reason}"
+    )
