@@ -51,8 +51,8 @@ class TrainSettings:
     seed: int = 0
     threads: int = 2
     max_rounds: int = 400
-    max_search_rows: int = 40_000  # the search looks at the latest rows only
-    patience: int = 15  # rounds without gain before a fold stops
+    max_search_rows: int = 30_000  # the search looks at the latest rows only
+    patience: int = 10  # rounds without gain before a fold stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _draw(rng: np.random.Generator, share_failed: float, known_end: bool) -> Par
         "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.1)))),
         "min_child_weight": float(np.exp(rng.uniform(np.log(5), np.log(300)))),
         "subsample": float(rng.uniform(0.5, 0.9)),
-        "colsample_bytree": float(rng.choice([0.08, 0.15, 0.3])),
+        "colsample_bytree": float(rng.choice([0.05, 0.1, 0.2])),
         "reg_lambda": float(np.exp(rng.uniform(np.log(1), np.log(50)))),
         "scale_pos_weight": float(rng.choice([1.0, imbalance**0.5, imbalance])),
         "max_bin": 64,
