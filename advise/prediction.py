@@ -17,7 +17,7 @@ from condor_advice.gather.workloads.table import JobTable, TableBuilder
 from condor_advice.model.anomaly import Anomaly, against_habit
 from condor_advice.model.failure import FailureModels, default_directory
 from condor_advice.model.sizes import TARGETS, size_keys
-from condor_advice.preprocess.jobs import Dataset, Horizon
+from condor_advice.preprocess.jobs import TEXT_BUCKETS, Dataset, Horizon
 
 REASONS = 5
 NO_MODEL = (
@@ -84,6 +84,13 @@ FEATURE_WORDS = {
     "log_run_passed": "usual run time of those that succeeded",
     "log_run_last": "run time of the last one",
     "failed_over_passed": "run time of failed against succeeded ones",
+    "at_limit_many": "share of the last twenty or so that ran to the limit",
+    "at_limit_last": "whether the last ones ran to the limit",
+    "since_limit": "time since one ran to the limit",
+    "request_over_limit": "request against the last limit reached",
+    "request_over_last": "request against the last run time",
+    "request_over_passed": "request against run time of those that succeeded",
+    "request_over_spread": "request against run time, in spreads",
     "usual_wait": "usual wait",
 }
 PLAIN_WORDS = {
@@ -92,6 +99,8 @@ PLAIN_WORDS = {
     "log_requested_memory": "memory asked for",
     "log_requested_disk": "disk asked for",
     "log_core_seconds": "core time asked for",
+    "queue_bucket": "universe",
+    **{f"text_{bucket}": "words of the program's path" for bucket in range(TEXT_BUCKETS)},
     "hour": "time of day",
     "weekday": "day of the week",
 }

@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from condor_advice.advise.cli import cli
+from condor_advice.advise.prediction import describe_reason
 from condor_advice.gather.errors import UsageError
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.model.failure import NotAPrediction
 from condor_advice.model.failure_train import TrainSettings, train_models
-from condor_advice.preprocess.jobs import Horizon, Labels
+from condor_advice.preprocess.history import LEVELS
+from condor_advice.preprocess.jobs import Horizon, JobFeatures, Labels
 
 pytest.importorskip("htcondor2")
 pytest.importorskip("xgboost")
@@ -244,3 +246,8 @@ def test_precision_and_cost_choose_the_threshold(swf: Path) -> None:
         found[" ".join(option)] = json.loads(done.output)["horizons"]["submit"]
     assert found["--cost 20"]["recall"] > found["--cost 0.5"]["recall"]
     assert found["--cost 20"]["threshold"] < found["--precision 0.8"]["threshold"]
+
+
+def test_every_feature_of_a_prediction_has_words() -> None:
+    for name in JobFeatures(tuple(LEVELS)).names(Horizon.SUBMIT):
+        assert "_" not in describe_reason(name, 0.5), name
