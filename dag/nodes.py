@@ -9,6 +9,7 @@ needs no network. Exit status HOPELESS says that another run would end the same 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -185,7 +186,13 @@ def settings_of(task: dict[str, Any]) -> LstmSettings:
 def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
     from condor_advice.model import lstm
 
-    return lstm.train(data["train"], data["validation"], settings, state)
+    def check(report: lstm.EpochReport) -> None:
+        if not all(math.isfinite(value) for value in report.metrics().values()):
+            raise AdviceError(
+                f"the loss was not finite after epoch {report.epoch}: these parameters do not train"
+            )
+
+    return lstm.train(data["train"], data["validation"], settings, state, check)
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:
@@ -213,11 +220,6 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
         mean = {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
         rows.append({"epoch": of_seeds[0].epoch, "metrics": mean})
     write_whole(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    bad = [row["epoch"] for row in rows if not np.isfinite(list(row["metrics"].values())).all()]
-    if bad:
-        raise AdviceError(
-            f"the loss was not finite after epoch {bad[0]}: these parameters do not train"
-        )
     # Of several seeds the one with the best epoch is the trial's model.
     best = min(trained, key=lambda seed: min(r.validation_loss for r in trained[seed].history))
     save_arrays(OUT / "model.npz", trained[best].network.arrays())
