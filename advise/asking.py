@@ -145,7 +145,9 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
     owner = question.user
     if owner is None and not question.wanted and not question.everybody:
         owner = _own_name_if_known(kept)
-    found.private = not (site.show_others or _own_file(store.path))
+    # Who names a job knows it; who asks for all gets others' jobs counted, not listed.
+    named = bool(question.wanted) or site.show_others or _own_file(store.path)
+    found.private = not named
     found.holds = _chosen(kept, question, lambda jobs: _in_store(store, jobs), owner)
     return found
 

@@ -46,7 +46,8 @@ FILES = (
 def roff(text: str) -> str:
     """Escape text for roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
-    return re.sub(r"^\.", r"\\&.", text, flags=re.MULTILINE)
+    text = re.sub(r"^\.", r"\\&.", text, flags=re.MULTILINE)
+    return "".join(one if ord(one) < 128 else f"\\[u{ord(one):04X}]" for one in text)
 
 
 def paragraphs(text: str) -> list[str]:

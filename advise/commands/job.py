@@ -148,19 +148,26 @@ def answer(question: Question, as_json: bool, explain: bool, acting: Acting) -> 
             click.echo(f"note: {note}", err=True)
         return
     if as_json:
+        from condor_advice.advise.advice import caller
+
+        if found.private:
+            mine = [advice for advice in advices if advice.hold.owner == caller()]
+            if len(mine) < len(advices):
+                found.notes.append(f"{len(advices) - len(mine):,} jobs of others are not listed")
+            advices = mine
         answers = [advice.as_dict() for advice in advices]
         if acting.acts:
             done = acting.on(advices)
             answers = [one | {"applied": done[one["job"]]} for one in answers]
-        click.echo("\n".join(map(json.dumps, answers)))
+        click.echo("".join(json.dumps(one) + "\n" for one in answers), nl=False)
         for note in found.notes:
             click.echo(f"note: {note}", err=True)
     else:
         from condor_advice.advise.advice import caller
         from condor_advice.advise.report import Style, report
 
-        mine = caller() if found.private else None
-        click.echo(report(advices, found.notes, Style.of_stdout(), mine))
+        own = caller() if found.private else None
+        click.echo(report(advices, found.notes, Style.of_stdout(), own))
         if acting.acts:
             acting.on(advices)
     if not question.logs and question.number is None:

@@ -1,0 +1,238 @@
+"""What is advised fits the job: sizes from what was measured, paths, places and times by name."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from condor_advice.advise.advice import Advice, Adviser, decide, policy_notes
+from condor_advice.advise.evidence import Evidence
+from condor_advice.advise.holds import Hold, hold_of_ad
+from condor_advice.advise.remedies import Remedy, named_path, remedy_for, round_up, size_above
+from condor_advice.advise.site import Site
+from condor_advice.gather.events import JobId
+from condor_advice.model.rules import Verdict, rule_for
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+NOTHING = np.empty(0, np.float32)
+
+
+def held(code: int, subcode: int, reason: str, **ad: Any) -> Hold:
+    given = {
+        "HoldReason": reason,
+        "HoldReasonCode": code,
+        "HoldReasonSubCode": subcode,
+        "EnteredCurrentStatus": int((NOW - timedelta(minutes=3)).timestamp()),
+        "Owner": "ana",
+        "NumHolds": 1,
+    }
+    return hold_of_ad(JobId("ap", 12, 3), given | ad)
+
+
+def evidence(**values: Any) -> Evidence:
+    nothing: dict[str, Any] = {
+        "like": None, "came_back": 0, "starts": None, "releases": None, "mates_succeeded": 0,
+        "mates_released": 0, "point_holds": None, "point_starts": None, "point_share": None,
+        "point_start_share": None,
+    }  # fmt: skip
+    return Evidence(**nothing | values)
+
+
+def advice(hold: Hold, site: Site | None = None) -> Advice:
+    return Adviser(None, site, now=NOW).advise([hold])[0]
+
+
+def remedy(hold: Hold, site: Site | None = None, **values: Any) -> Remedy:
+    rule = rule_for(hold.code, hold.subcode, hold.reason)
+    return remedy_for(hold, rule, evidence(**values), site or Site(), NOW)
+
+
+def test_a_size_is_a_quantile_of_like_jobs_that_finished_above_the_limit() -> None:
+    kin = np.array([500.0] * 20 + [1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800, 1900, 9000])
+    size = size_above(1000, kin, NOTHING, "MB")
+    assert size.value == 9000  # nine of ten of those above, rounded up to one that was seen
+    assert size.risk == pytest.approx(0.1)
+    assert "10 of 30 like jobs that finished used more than 1,000 MB" in size.why
+
+
+def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
+    kin, overruns = np.array([500.0] * 20), np.array([1.2, 1.3, 1.4, 1.5, 1.6, 0.4])
+    size = size_above(1000, kin, overruns, "MB")
+    assert size.value == pytest.approx(1600)
+    assert size.risk == pytest.approx(0.1)
+    assert "of 5 jobs here that had been over and then finished" in size.why
+
+
+def test_where_nothing_was_measured_a_first_try_is_called_one() -> None:
+    size = size_above(1000, np.array([500.0, 700.0]), NOTHING, "MB")
+    assert (size.value, size.risk) == (2000, None)
+    assert "none of 2 like jobs that finished used more" in size.why
+    assert "first try" in size.why
+
+
+def test_sizes_are_round_and_never_smaller() -> None:
+    for value in (1, 63, 64, 65, 1000, 2049, 9999, 123456.7):
+        rounded = round_up(value)
+        assert value <= rounded <= value * 1.1 + 64
+    assert round_up(5000, 4000) == 4000
+
+
+def test_memory_is_asked_for_above_what_was_used_and_requested() -> None:
+    reason = "memory usage exceeded request_memory"
+    found = remedy(held(34, 102, reason, RequestMemory=2000, MemoryUsage=2100))
+    [(attribute, value)] = found.edits
+    assert attribute == "RequestMemory"
+    assert int(value) > 2100
+    assert found.commands == (f"condor_qedit 12.3 RequestMemory {value}", "condor_release 12.3")
+    assert "stopped at 2,100 MB, with 2,000 MB asked for" in found.text
+
+
+def test_disk_is_asked_for_in_the_units_that_condor_has() -> None:
+    found = remedy(held(34, 104, "disk usage exceeded request_disk", RequestDisk=1 << 20,
+                        DiskUsage=(1 << 20) + 9))  # fmt: skip
+    [(attribute, value)] = found.edits
+    assert attribute == "RequestDisk"
+    assert int(value) == 2176 * 1024  # KB
+
+
+def test_more_than_the_site_gives_is_not_asked_for() -> None:
+    reason = "memory usage exceeded request_memory"
+    site = Site(max_request_memory_mb=4000)
+    hold = held(34, 102, reason, RequestMemory=4000, MemoryUsage=4100)
+    found = remedy(hold, site)
+    assert found.commands == ()
+    assert "more than this site gives" in found.text
+    assert advice(hold, site).verdict is Verdict.FIX
+
+
+def test_a_black_hole_is_avoided_by_name() -> None:
+    ad = {"Requirements": '(TARGET.Arch == "X86_64") && (TARGET.Memory >= RequestMemory)'}
+    bad: dict[str, Any] = {"point_holds": 9, "point_starts": 10, "point_share": 0.9,
+                           "point_start_share": 0.05}  # fmt: skip
+    reason = "Error from slot1_3@bad.example.org: Failed to execute '/x/job': (errno=5: 'I/O')"
+    hold = held(6, 5, reason, **ad)
+    assert hold.point == "bad.example.org"
+    found = remedy(hold, **bad)
+    [(name, value)] = found.edits
+    assert value == f'({ad["Requirements"]}) && (TARGET.Machine =!= "bad.example.org")'
+    assert shlex.split(found.commands[0]) == ["condor_qedit", "12.3", name, value]
+    # Where all jobs run there, it is not the execution point that stands out.
+    assert remedy(hold, **bad | {"point_start_share": 1.0}).edits == ()
+    # Several execution points on one machine are told apart by their slots' names.
+    several = held(6, 5, reason.replace("@bad", "@ep2@bad"), **ad)
+    [(_, value)] = remedy(several, **bad).edits
+    assert value.endswith('(substr(TARGET.Name, -20) =!= "@ep2@bad.example.org")')
+
+
+@pytest.mark.parametrize(
+    ("reason", "path"),
+    [
+        ("reading from file /home/a/in.dat: (errno 2) No such file", "/home/a/in.dat"),
+        ("reading from file /home/a b/in 1.dat: (errno 2) No", "/home/a b/in 1.dat"),
+        ("Cannot access initial working directory /home/x/run: No such", "/home/x/run"),
+        ("memory usage exceeded request_memory", None),
+    ],
+)
+def test_the_file_that_a_reason_names_is_found(reason: str, path: str | None) -> None:
+    assert named_path(reason) == path
+
+
+def test_a_missing_file_is_looked_for_where_the_job_is_live(tmp_path: Path) -> None:
+    def reason(name: str) -> str:
+        return f"Transfer input files failure: reading from file {tmp_path}/{name}: (errno 2) No"
+
+    (tmp_path / "survey_2026.csv").write_text("x")
+    found = remedy(held(13, 2, reason("survey_2025.csv")))
+    assert f"did you mean {tmp_path}/survey_2026.csv?" in found.text
+    assert not found.gone
+    assert remedy(held(13, 2, reason("survey_2026.csv"))).gone
+    assert advice(held(13, 2, reason("survey_2026.csv"))).verdict is Verdict.RELEASE
+    assert "put " in remedy(held(13, 2, reason("nothing-like-it"))).text
+
+
+def test_dos_line_ends_are_seen_in_the_script_itself(tmp_path: Path) -> None:
+    script = tmp_path / "it's a job.sh"
+    script.write_bytes(b"#!/bin/sh\r\necho\r\n")
+    reason = "Error from slot1@ep: Failed to execute '/x/job.sh': invalid interpreter (/bin/sh)"
+    found = remedy(held(6, 2, reason, Cmd=script.name, Iwd=str(tmp_path)))
+    assert "written on Windows" in found.text
+    words = shlex.split(found.commands[0])
+    assert words == ["sed", "-i", "s/\\r$//", str(script)]
+    script.write_bytes(b"#!/no/such/interpreter -x\necho\n")
+    found = remedy(held(6, 2, reason, Cmd=script.name, Iwd=str(tmp_path)))
+    assert "/no/such/interpreter" in found.text
+
+
+def test_what_passes_by_itself_is_given_time_and_more_of_it_each_time() -> None:
+    reason = "Transfer input files failure: curl: connection refused by https://x.org/y"
+    early = advice(held(13, 256, reason))
+    assert early.verdict is Verdict.RELEASE
+    assert early.remedy.not_before == NOW - timedelta(minutes=3) + timedelta(minutes=10)
+    assert "release it after" in early.remedy.text
+    often = advice(held(13, 256, reason, NumHolds=4))
+    assert often.remedy.not_before == NOW - timedelta(minutes=3) + timedelta(minutes=40)
+    late = held(13, 256, reason, EnteredCurrentStatus=int(NOW.timestamp()) - 4000)
+    assert advice(late).remedy.not_before is None
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "reason", "because"),
+    [
+        (1, 0, "via condor_hold (by user ana)", "its owner held it"),
+        (1, 0, "via condor_hold (by user root)", "somebody else than its owner held it"),
+        (15, 0, "submitted on hold at user's request", "it is on hold on purpose"),
+        (26, 0, "The system periodic hold was true: ask us", "the staff set this hold"),
+    ],
+)
+def test_what_somebody_decided_is_theirs(
+    code: int, subcode: int, reason: str, because: str
+) -> None:
+    found = advice(held(code, subcode, reason))
+    assert (found.verdict, found.because) == (Verdict.ASK, because)
+
+
+def test_the_sites_codes_and_limits_decide() -> None:
+    hold = held(13, 256, "curl: connection refused", NumHolds=6)
+    assert advice(hold, Site(fatal_codes=("13/256",))).verdict is Verdict.REMOVE
+    assert advice(hold, Site(fatal_codes=("13",))).commands == ("condor_rm 12.3",)
+    assert advice(hold, Site(fatal_codes=("13/1",))).verdict is Verdict.RELEASE
+    assert advice(hold, Site(staff_codes=("13",))).verdict is Verdict.ASK
+    assert advice(hold, Site(max_holds=5)).verdict is Verdict.REMOVE
+    assert advice(hold, Site(max_holds=6)).verdict is Verdict.RELEASE
+
+
+def test_deadlines_are_shown_with_what_is_left() -> None:
+    hold = held(13, 2, "x", EnteredCurrentStatus=int((NOW - timedelta(days=11)).timestamp()))
+    site = Site(name="the OSPool", remove_held_after_days=14)
+    assert policy_notes(hold, site, NOW) == ("the OSPool removes held jobs after 14 days: 3 left",)
+    assert policy_notes(hold, Site(), NOW) == ()
+    [note] = policy_notes(hold, Site(remove_held_after_days=11.5), NOW)
+    assert note.endswith("12 hours left")
+
+
+def test_a_sure_model_releases_what_a_rule_would_fix_and_an_unsure_one_does_not() -> None:
+    hold = held(12, 2, "Transfer output files failure: reading from file /x: (errno 2) No")
+    rule = rule_for(12, 2, hold.reason)
+    fix = Remedy("read its error file", ("condor_release 12.3",))
+    none, site = evidence(), Site()
+    assert decide(hold, rule, 0.9, True, 0.5, none, fix, site)[0] is Verdict.RELEASE
+    assert decide(hold, rule, 0.9, False, 0.5, none, fix, site)[0] is Verdict.FIX
+    assert decide(hold, rule, 0.2, True, 0.5, none, fix, site)[0] is Verdict.FIX
+    transient = rule_for(13, 256, "curl: connection refused")
+    assert decide(hold, transient, 0.6, False, 0.5, none, fix, site)[0] is Verdict.RELEASE
+    assert decide(hold, transient, 0.3, False, 0.5, none, fix, site)[0] is Verdict.ASK
+    assert decide(hold, transient, 0.05, True, 0.5, none, fix, site)[0] is Verdict.ASK
+    again = evidence(came_back=2)
+    assert decide(hold, transient, 0.05, True, 0.5, again, fix, site)[0] is Verdict.REMOVE
+
+
+def test_a_limit_is_lifted_before_a_release_however_likely_luck_is() -> None:
+    hold = held(34, 102, "memory usage exceeded request_memory", RequestMemory=10, MemoryUsage=20)
+    rule = rule_for(34, 102, hold.reason)
+    found = remedy(hold)
+    assert decide(hold, rule, 0.99, True, 0.3, evidence(), found, Site())[0] is Verdict.FIX
