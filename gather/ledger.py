@@ -19,7 +19,7 @@ from pathlib import Path
 
 from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.events import JobId
-from condor_advice.gather.store import default_store_path
+from condor_advice.gather.store import default_store_path, open_readonly
 
 SCHEMA = 1
 QUIET_SECONDS = 0.1  # what advice is ready to wait for a busy ledger
@@ -216,8 +216,7 @@ class Ledger:
 
     def _connect(self, readonly: bool, wait: float) -> sqlite3.Connection:
         if readonly:
-            uri = f"{self.path.absolute().as_uri()}?mode=ro"
-            db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
+            db = open_readonly(self.path, wait)
         else:
             if not self.path.exists():
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -166,6 +166,30 @@ class StoreDamaged(StoreUnreachable):
     """The file is no store, or SQLite finds it damaged."""
 
 
+def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
+    """Open an SQLite file to read, also one in a directory that is not the caller's.
+
+    While somebody writes, what readers need lies beside the file. Once nobody does it is gone,
+    and a reader who may not make it anew would be refused, though the file is whole.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        db.close()
+        refused = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        alone = not path.with_name(f"{path.name}-wal").exists()
+        if refused not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not alone:
+            raise
+        db = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    except BaseException:
+        db.close()
+        raise
+    db.execute("PRAGMA query_only = ON")
+    return db
+
+
 def default_store_path() -> Path:
     """Return where the store is when nothing names one: $CONDOR_ADVICE_STORE, or XDG."""
     if named := os.environ.get("CONDOR_ADVICE_STORE"):
@@ -211,9 +235,7 @@ class Store:
                     f"{self.path}: there is no store yet; "
                     "make it with `condor-advice gather LOG` or name one with --store"
                 )
-            uri = f"{self.path.absolute().as_uri()}?mode=ro"
-            db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
-            db.execute("PRAGMA query_only = ON")
+            db = open_readonly(self.path, BUSY_SECONDS)
         else:
             _create_private(self.path)
             db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)

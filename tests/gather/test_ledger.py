@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from condor_advice.gather import store as store_module
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.ledger import (
     Action,
@@ -140,6 +143,37 @@ def test_a_ledger_of_ones_own_is_private(home: Path) -> None:
     record_advice([ADVICE])
     assert own_ledger_path().is_relative_to(home)
     assert os.stat(own_ledger_path()).st_mode & 0o077 == 0
+
+
+def test_a_store_in_somebody_elses_directory_is_read_whether_or_not_anybody_writes(
+    tmp_path: Path,
+) -> None:
+    """Root may write anywhere, so another user opens the file as the code does."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    path = directory / "store.sqlite"
+    Store(path).close()
+    record_advice([ADVICE], path)
+    path.chmod(0o444)
+    directory.chmod(0o555)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    reader = inspect.getsource(store_module.open_readonly)
+    code = (
+        "import sqlite3\nfrom pathlib import Path\n"
+        f"{reader}\n"
+        f"db = open_readonly(Path({str(path)!r}), 1.0)\n"
+        "print(db.execute('SELECT count(*) FROM advice').fetchone()[0])\n"
+    )
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if os.geteuid() == 0 and python:
+        for above in [directory, *directory.parents]:
+            if above.stat().st_uid == 0 and above != Path("/"):
+                above.chmod(above.stat().st_mode | 0o055)
+        command = [*nobody, python, "-c", f"from __future__ import annotations\n{code}"]
+    else:
+        command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_actions_are_found_wherever_they_were_written(tmp_path: Path) -> None:
