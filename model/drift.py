@@ -117,7 +117,7 @@ class Signal:
         return {
             "signal": self.name,
             "value": self.value,
-            "limit": self.limit,
+            "limit": self.limit if np.isfinite(self.limit) else None,
             "drifted": self.drifted,
             "began": self.began.isoformat() if self.began else None,
             "from_the_start": self.from_the_start,

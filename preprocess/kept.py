@@ -512,6 +512,13 @@ class KeptEpisodes:
         """
         return self.memory_of_kin([OVERRUN])
 
+    def since_newest(self, count: int) -> float | None:
+        """Return since when there are so many holds, to ask `samples` for no more; None: fewer."""
+        found = self._tables.rows(
+            "SELECT time FROM kept_episodes ORDER BY time DESC LIMIT 1 OFFSET ?", (count - 1,)
+        )
+        return found[0][0] / 1e6 if found else None
+
     def samples(self, since: float | None = None, until: float | None = None) -> Samples:
         """Return the episodes held in [since, until), as the pass gives them."""
         from condor_advice.preprocess.samples import Samples

@@ -1,4 +1,4 @@
-"""`condor-advice status`: what the store holds, and how far each log is read."""
+"""`condor-advice status`: what the store holds, how far each log is read, how good advice was."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import LogStatus, Store, default_store_path
 from condor_advice.gather.tail import unread_behind
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Oddities are counted in full; of each log so many are shown with their place.
 ODDITIES_SHOWN = 20
@@ -30,10 +33,16 @@ ODDITIES_SHOWN = 20
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(store_path: str | None, as_json: bool) -> None:
-    """Say what the store holds: events by type, how far each log is read, what is missing."""
+    """Say what the store holds, how far each log is read, and how good the advice was.
+
+    Warns when holds, or what comes of them, have moved away from what the model was trained on.
+    """
+    from condor_advice.advise.model_health import health, warnings
+
     path = store_path or default_store_path()
     with Store(path, readonly=True) as store:
-        found = _status(store)
+        advice = health(store, time.time())
+        found = _status(store) | {"advice": advice | {"warnings": warnings(advice)}}
     if as_json:
         click.echo(json.dumps(found))
     else:
@@ -134,6 +143,18 @@ def _print(found: dict[str, Any]) -> None:
                     console.print(f"{where}: {oddity['excerpt']!r}", markup=False)
     for gap in found["gaps"]:
         console.print(f"\n{gap['log']}: events are missing: {_gap(gap)}", markup=False)
+    _print_advice(console, found["advice"])
+
+
+def _print_advice(console: Console, advice: dict[str, Any]) -> None:
+    from condor_advice.advise.model_health import feedback_words
+
+    console.print(f"\nmodel: {advice['model'] or 'none, the rules answer'}", markup=False)
+    for line in (*advice["warnings"], *feedback_words(advice)):
+        console.print(line, markup=False)
+    for note in (advice["drift_note"], advice.get("feedback_note")):
+        if note:
+            console.print(note, markup=False)
 
 
 def _gap(gap: dict[str, Any]) -> str:

@@ -1,0 +1,134 @@
+"""Is the model still right for this access point? Drift, and how good the advice was in use.
+
+What `status` tells of the model. Only the newest holds are looked at, so that the answer takes
+a second or two whatever the size of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.store import Store
+from condor_advice.preprocess.kept import KeptEpisodes
+
+if TYPE_CHECKING:
+    from condor_advice.model.held import HeldModel
+    from condor_advice.model.held_data import HeldData
+
+NEWEST_HOLDS = 12_000
+# Of the holds with a known end so many are predicted, spread evenly over time.
+MOST_PREDICTED = 3_000
+FEEDBACK_DAYS = 90.0
+_WORDS = {
+    "hold_reasons": "the mix of hold reasons",
+    "features": "the jobs and the pool around their holds",
+    "calibration": "what comes of releases",
+}
+
+
+def health(store: Store, now: float) -> dict[str, Any]:
+    """Return what is known of the model that answers; a problem never hides the rest."""
+    kept = KeptEpisodes(store)
+    if not kept.ready:
+        note = "no hold episodes are kept yet; run `condor-advice gather` once"
+        return {"model": None, "drift": [], "drift_note": note, "feedback": None}
+    found: dict[str, Any] = {"model": None, "drift": [], "drift_note": None}
+    try:
+        found |= _drift(kept)
+    except AdviceError as error:
+        found["drift_note"] = str(error)
+    try:
+        found["feedback"] = _feedback(kept, store, now)
+    except AdviceError as error:
+        found["feedback"] = None
+        found["feedback_note"] = str(error)
+    return found
+
+
+def warnings(found: Mapping[str, Any]) -> list[str]:
+    """Return a line for each thing that has moved away from training, with its date."""
+    lines = []
+    for signal in found["drift"]:
+        if not signal["drifted"]:
+            continue
+        what = _WORDS[signal["signal"]]
+        since = "in all holds looked at"
+        if not signal["from_the_start"]:
+            since = f"since {signal['began'][:10]}"
+        value = f"{signal['value']:.2f}, usual is up to {signal['limit']:.2f}"
+        lines.append(f"drift: {what}: unlike the model's training {since} ({value})")
+        lines += [f"  {detail}" for detail in signal["details"]]
+    if lines:
+        lines.append(
+            "  train on this store with `condor-advice train --store FILE --since 90d`: the new "
+            "model answers if it is not worse"
+        )
+    return lines
+
+
+def _drift(kept: KeptEpisodes) -> dict[str, Any]:
+    from condor_advice.model import drift, manifest
+    from condor_advice.model.held import HeldModel
+    from condor_advice.model.held_data import from_samples
+    from condor_advice.model.registry import Registry
+
+    directory = Registry().current()
+    files = manifest.read(directory)
+    found: dict[str, Any] = {"model": files.manifest.name}
+    if drift.FILE not in files.content:
+        found["drift_note"] = (
+            f"model {files.manifest.name} has no reference to tell drift by; train it again"
+        )
+        return found
+    samples = kept.samples(kept.since_newest(NEWEST_HOLDS))
+    data = from_samples(samples, "store")
+    texts = {_bucket(number): text for number, text in samples.names.templates.items()}
+    observed = drift.Observed.of(data, _predicted(HeldModel.load(directory), data))
+    signals = drift.assess(files.arrays(drift.FILE), observed, kept.feature_names, texts)
+    found["drift"] = [signal.as_dict() for signal in signals]
+    if all(signal.value is None for signal in signals):
+        found["drift_note"] = f"{len(data):,} holds are too few to tell drift"
+    return found
+
+
+def _predicted(model: HeldModel, data: HeldData) -> Any:
+    """Return the model's answers for holds with a known end, NaN for all others."""
+    import numpy as np
+
+    p = np.full(len(data), np.nan)
+    rows = data.labelled
+    if len(rows) > MOST_PREDICTED:
+        rows = rows[np.linspace(0, len(rows) - 1, MOST_PREDICTED).astype(np.int64)]
+    if len(rows):
+        chosen = data.take(rows)
+        p[rows] = model.predict(chosen.features, chosen.steps, chosen.offsets).p_success
+    return p
+
+
+def _bucket(template: int) -> int:
+    from condor_advice.preprocess.templates import bucket_of
+
+    return bucket_of(template)
+
+
+def _feedback(kept: KeptEpisodes, store: Store, now: float) -> dict[str, Any]:
+    from condor_advice.gather.ledger import GivenAdvice, Ledger, ledger_paths
+    from condor_advice.model.feedback import join, summarise
+
+    since = now - FEEDBACK_DAYS * 86400
+    given: list[GivenAdvice] = []
+    for path in ledger_paths(store.path):
+        with Ledger(path, readonly=True) as ledger:
+            given += ledger.given(since=since)
+    return {"days": FEEDBACK_DAYS, **summarise(join(given, kept))}
+
+
+def feedback_words(found: Mapping[str, Any]) -> Sequence[str]:
+    """Return how good the advice was, as lines for people."""
+    from condor_advice.model.feedback import in_words
+
+    if not found["feedback"]:
+        return []
+    return in_words(found["feedback"])
