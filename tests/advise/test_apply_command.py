@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from condor_advice.lab.fileserver import FileServer
@@ -137,6 +139,17 @@ def objects(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def fits(schema: str, found: list[dict[str, Any]]) -> bool:
+    """Check objects against a schema that is shipped."""
+    text = resources.files("condor_advice.advise").joinpath(f"schema/{schema}.json").read_text()
+    validator = jsonschema.Draft202012Validator(
+        json.loads(text), format_checker=jsonschema.FormatChecker()
+    )
+    for one in found:
+        validator.validate(one)
+    return bool(found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -175,6 +188,7 @@ def test_advice_is_applied_and_history_tells_what_came_of_it(site: Site) -> None
     assert told.stdout.endswith("2 released: 2 succeeded\n")
     rows = objects(site.advice("history", "--json", str(cluster)))
     assert [row["job"] for row in rows] == [f"{cluster}.0", f"{cluster}.1"]
+    assert fits("action", rows)
     for row in rows:
         assert (row["action"], row["result"], row["effect"]) == ("release", "done", "succeeded")
         assert row["command"] == f"condor_release {row['job']}"
@@ -189,7 +203,9 @@ def test_json_says_for_each_job_what_was_done_and_why(site: Site) -> None:
     arguments = (str(cluster), "--apply", "--yes", "--confidence", "0", "--json")
     done = site.advice(*arguments, user="chiara")
     assert done.returncode == 0, done.stderr
+    assert fits("advice", objects(done))
     applied = [answer["applied"] for answer in objects(done)]
+    assert fits("action", [action for one in applied for action in one["actions"]])
     first = [one for one in applied if one["canary"]]
     rest = [one for one in applied if not one["canary"]]
     assert (len(first), len(rest)) == (2, 3)
