@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,8 +32,14 @@ ODDITIES_SHOWN = 20
     type=click.Path(readable=False),
     help="The store to look at. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write drift over time and how good the advice was as one HTML page.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(store_path: str | None, as_json: bool) -> None:
+def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
     """Say what the store holds, how far each log is read, and how good the advice was.
 
     Warns when holds, or what comes of them, have moved away from what the model was trained on.
@@ -43,6 +50,10 @@ def status(store_path: str | None, as_json: bool) -> None:
     with Store(path, readonly=True) as store:
         advice = health(store, time.time())
         found = _status(store) | {"advice": advice | {"warnings": warnings(advice)}}
+    if report:
+        from condor_advice.advise.health_page import health_page
+
+        report.write_text(health_page(found))
     if as_json:
         click.echo(json.dumps(found))
     else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from datetime import datetime, timedelta
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,12 @@ def test_status_warns_with_the_day_it_began(
     [line] = [one for one in found["warnings"] if one.startswith("drift: the mix of hold reasons")]
     assert f"since {reasons['began'][:10]}" in line
     assert any("in training" in detail for detail in reasons["details"])
-    text = run("status", "--store", store)
+    pytest.importorskip("matplotlib")
+    text = run("status", "--store", store, "--report", tmp_path / "status.html")
+    page = (tmp_path / "status.html").read_text()
+    assert escape(line) in page
+    assert page.count('src="data:image/png;base64,') == 1
+    assert not re.search(r"https?://", page)
     assert line in text
     assert "condor-advice train --store" in text
 

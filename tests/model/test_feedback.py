@@ -144,7 +144,9 @@ def test_status_shows_how_good_the_advice_was(store: Path) -> None:
     }
     assert found["chances"]["brier"] == pytest.approx((3 * 0.2**2 + 0.6**2) / 4)
     assert found["by_source"]["m1"]["holds"] == 4
-    text = run("status", "--store", store)
+    page = store.with_name("status.html")
+    text = run("status", "--store", store, "--report", page)
+    assert "<td>RELEASE</td><td>4</td><td>4</td><td>0</td><td>0</td><td>4</td>" in page.read_text()
     assert "advice was given on 6 holds before their end; 1 are still open" in text
     assert "RELEASE: 4, followed 4, not followed 0; of 4 released with a known end 3" in text
 
