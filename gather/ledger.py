@@ -163,15 +163,23 @@ def ledger_path(store: str | os.PathLike[str] | None = None) -> Path:
 
 
 def ledger_paths(store: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Return every ledger this caller can read: that of the store, and their own."""
-    wanted = (Path(store or default_store_path()), own_ledger_path())
-    return [path for path in wanted if os.access(path, os.R_OK)]
+    """Return the ledgers with this caller's actions: their own, and that of a store of theirs.
+
+    A store that others keep has their actions in it. They count neither as the caller's nor are
+    they shown to everybody who may read the store; who names it sees them.
+    """
+    found = [] if store is None and ledger_path() == own_ledger_path() else [
+        Path(store or default_store_path())
+    ]  # fmt: skip
+    return [path for path in (*found, own_ledger_path()) if os.access(path, os.R_OK)]
 
 
 def record_advice(
     given: Sequence[GivenAdvice], store: str | os.PathLike[str] | None = None
 ) -> None:
     """Write down what was answered if that is possible at once; never raise, never wait long."""
+    if not given:
+        return
     with (
         contextlib.suppress(LedgerUnusable),
         Ledger(ledger_path(store), wait=QUIET_SECONDS) as ledger,

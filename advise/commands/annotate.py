@@ -43,8 +43,8 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
     AdviceAt is the time of the advice; where it is later than EnteredCurrentStatus the advice is
     about the hold that the job is in. Jobs whose ads already say so are not touched.
     """
+    from condor_advice.advise.answering import judge, remember
     from condor_advice.advise.asking import Question
-    from condor_advice.advise.commands.job import judge
     from condor_advice.gather.ledger import now
     from condor_advice.gather.live import AccessPoint
 
@@ -59,6 +59,8 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
         if advice.hold.job in before and not _says_so(before[advice.hold.job], advice)
     ]  # fmt: skip
     refused = [] if dry_run else _write(point, changed, int(now()))
+    if not dry_run:
+        remember([advice for advice in changed if str(advice.hold.job) not in refused])
     counts = Counter(advice.verdict.value for advice in advices)
     found = {
         "held": len(advices),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -14,13 +13,8 @@ from condor_advice.advise.jobids import parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from click.shell_completion import CompletionItem
 
-    from condor_advice.advise.advice import Advice
-    from condor_advice.advise.asking import Found, Question
-    from condor_advice.model.held import HeldModel
 
 # The schedd serves everybody; it is not asked more often than this.
 WATCH_SECONDS = 60.0
@@ -117,6 +111,7 @@ def job(
         raise UsageError("--all and --user exclude each other")
     acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
     acting.check(log=logs, store=store, hold=number)
+    from condor_advice.advise.answering import answer
     from condor_advice.advise.asking import Question
 
     question = Question(
@@ -137,100 +132,3 @@ def job(
             acting.finish()
             return
         time.sleep(WATCH_SECONDS)
-
-
-def answer(question: Question, as_json: bool, explain: bool, acting: Acting) -> None:
-    """Find the holds, judge them, print, and act on them if that was asked for."""
-    advices, found = judge(question, explain)
-    if not advices:
-        click.echo("No job is on hold.", err=as_json)  # a script reads objects or nothing
-        for note in found.notes:
-            click.echo(f"note: {note}", err=True)
-        return
-    if as_json:
-        from condor_advice.advise.advice import caller
-
-        if found.private:
-            mine = [advice for advice in advices if advice.hold.owner == caller()]
-            if len(mine) < len(advices):
-                found.notes.append(f"{len(advices) - len(mine):,} jobs of others are not listed")
-            advices = mine
-        answers = [advice.as_dict() for advice in advices]
-        if acting.acts:
-            done = acting.on(advices)
-            answers = [one | {"applied": done[one["job"]]} for one in answers]
-        click.echo("".join(json.dumps(one) + "\n" for one in answers), nl=False)
-        for note in found.notes:
-            click.echo(f"note: {note}", err=True)
-    else:
-        from condor_advice.advise.advice import caller
-        from condor_advice.advise.report import Style, report
-
-        own = caller() if found.private else None
-        click.echo(report(advices, found.notes, Style.of_stdout(), own))
-        if acting.acts:
-            acting.on(advices)
-    if not question.logs and question.number is None:
-        _remember(advices, question.store)
-
-
-def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:
-    """Find the holds that are asked about, and judge them."""
-    from condor_advice.advise.advice import Adviser
-    from condor_advice.advise.asking import find_holds
-    from condor_advice.advise.site import load_site
-
-    site = load_site()
-    found = find_holds(question, site)
-    try:
-        if not found.holds:
-            return [], found
-        adviser = Adviser(_model(found.notes), site, as_of_hold=question.number is not None)
-        return adviser.advise(found.holds, explain), found
-    finally:
-        found.close()
-
-
-def _remember(advices: Sequence[Advice], store: str | None) -> None:
-    """Note what was answered, so that it can be held against what comes of it."""
-    from condor_advice.gather.ledger import GivenAdvice, now, record_advice
-
-    at = now()
-    record_advice(
-        [
-            GivenAdvice(
-                at,
-                advice.hold.job.access_point,
-                advice.hold.job.cluster,
-                advice.hold.job.proc,
-                advice.hold.number,
-                advice.hold.at.timestamp(),
-                advice.verdict.value,
-                round(advice.p_success, 4),
-                advice.source,
-                advice.model,
-                advice.hold.template,
-                advice.hold.owner,
-                advice.hold.code,
-                advice.hold.subcode,
-            )
-            for advice in advices
-        ],
-        store,
-    )
-
-
-def _model(notes: list[str]) -> HeldModel | None:
-    """Load the model in use; without one the rules answer, and say so."""
-    from condor_advice.model.held import HeldModel
-    from condor_advice.model.places import STARTER, default_models_path
-
-    try:
-        if not default_models_path().exists():
-            return HeldModel.load(STARTER)
-        from condor_advice.model.registry import Registry
-
-        return HeldModel.load(Registry().current())
-    except AdviceError as error:
-        notes.append(f"no model could be used, so the rules answer: {error}")
-        return None

@@ -224,28 +224,39 @@ def test_json_says_for_each_job_what_was_done_and_why(site: Site) -> None:
     assert sum(row["canary"] for row in rows) == 2
 
 
-def in_a_terminal(site: Site, arguments: list[str], reply: str) -> tuple[int, str]:
-    """Run the command on a terminal and answer its question."""
-    argv = site.pool.command([sys.executable, "-m", "condor_advice", *arguments])
+def in_a_terminal(
+    site: Site,
+    argv: list[str],
+    reply: str,
+    user: str = "amara",
+    until: Callable[[], bool] = lambda: False,
+) -> tuple[int, str]:
+    """Run a command on a terminal, answer its question, and end it with Ctrl-C when it is time."""
+    argv = site.pool.command(argv)
+    environ = dict(site.environ(user))
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(site.directory)
-        os.execvpe(argv[0], argv, dict(site.environ("amara")))
+        os.execvpe(argv[0], argv, environ)
     shown = b""
     deadline = time.monotonic() + 60
-    answered = False
+    answered = stopped = False
     while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.2)[0]:
+        if select.select([terminal], [], [], 0.3)[0]:
             try:
                 piece = os.read(terminal, 4096)
-            except OSError:
+            except OSError:  # the other end is closed
                 break
             if not piece:
                 break
             shown += piece
+        elif answered and not stopped and until():
+            os.write(terminal, b"\x03")
+            stopped = True
         if not answered and b"[y/N]" in shown:
             os.write(terminal, reply.encode() + b"\n")
             answered = True
+    os.close(terminal)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status), shown.decode()
 
@@ -253,7 +264,8 @@ def in_a_terminal(site: Site, arguments: list[str], reply: str) -> tuple[int, st
 def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(site: Site) -> None:
     cluster, path = site.hold()
     site.mend(path)
-    arguments = [str(cluster), "--apply", "--confidence", "0"]
+    arguments = [sys.executable, "-m", "condor_advice", str(cluster)]
+    arguments += ["--apply", "--confidence", "0"]
     status, shown = in_a_terminal(site, arguments, "n")
     assert status == 0
     assert "Release 1 job" in shown
@@ -264,6 +276,25 @@ def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(site: Site) -> None:
     assert status == 0
     assert f"released: {cluster}.0" in shown
     site.pool.wait_for(cluster, JobStatus.COMPLETED)
+
+
+def test_watching_asks_once_and_goes_on_until_all_are_released(site: Site) -> None:
+    cluster, path = site.hold(5, user="dmitri")
+    site.mend(path)
+    quick = (
+        "import sys; import condor_advice.advise.commands.job as job; job.WATCH_SECONDS = 1.5;"
+        "from condor_advice.advise.cli import main; main()"
+    )
+    argv = [sys.executable, "-c", quick, str(cluster), "--apply", "--confidence", "0", "--watch"]
+    status, shown = in_a_terminal(
+        site, argv, "y", "dmitri",
+        until=lambda: len(site.pool.jobs(f"ClusterId == {cluster} && JobStatus == 4")) == 5,
+    )  # fmt: skip
+    assert status in (3, 130), "it ends at Ctrl-C, or says that the jobs are gone"
+    assert shown.count("[y/N]") == 1
+    assert "go first" in shown
+    rows = objects(site.advice("history", "--json", str(cluster), user="dmitri"))
+    assert [row["effect"] for row in rows] == ["succeeded"] * 5
 
 
 def test_other_peoples_jobs_are_htcondors_to_grant(site: Site) -> None:

@@ -176,14 +176,36 @@ def test_a_store_in_somebody_elses_directory_is_read_whether_or_not_anybody_writ
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_actions_are_found_wherever_they_were_written(tmp_path: Path) -> None:
+def test_actions_are_found_wherever_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "store.sqlite"
+    monkeypatch.setenv("CONDOR_ADVICE_STORE", str(store))
     with Ledger(own_ledger_path()) as own:
         own.begin([ACTION])
     Store(store).close()
-    assert [path for path, _ in past_actions(store)] == [own_ledger_path()]
-    with Ledger(ledger_path(store)) as shared:
+    assert [path for path, _ in past_actions()] == [own_ledger_path()]
+    with Ledger(ledger_path()) as shared:
         shared.begin([replace(ACTION, at=500.0)])
+    assert [path for path, _ in past_actions()] == [store, own_ledger_path()]
+
+
+def test_what_others_did_counts_for_them_and_is_shown_to_who_names_their_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store.sqlite"
+    monkeypatch.setenv("CONDOR_ADVICE_STORE", str(store))
+    Store(store).close()
+    with Ledger(store) as theirs:
+        theirs.begin([ACTION])
+    with Ledger(own_ledger_path()) as own:
+        own.begin([replace(ACTION, at=2000.0)])
+    may_write = os.access
+    monkeypatch.setattr(
+        os, "access",
+        lambda path, mode: may_write(path, mode) and not (mode == os.W_OK and path == store),
+    )  # fmt: skip
+    assert [path for path, _ in past_actions()] == [own_ledger_path()]
     assert [path for path, _ in past_actions(store)] == [store, own_ledger_path()]
 
 
