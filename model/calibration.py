@@ -36,26 +36,39 @@ def calibration_error(label: Floats, p: Floats, bins: int = 10) -> float:
     return sum(gaps) / max(len(label), 1)
 
 
-def fit_temperature(
-    margin: Floats, label: Floats, weight: Floats, shift: bool = True
-) -> Calibration:
+def fit_temperature(margin: Floats, label: Floats, weight: Floats) -> Calibration:
     """Fit a straight line in log-odds by Newton's method; drawn a little towards no change."""
-    slope, intercept = 1.0, 0.0
-    for _ in range(50):
-        p = sigmoid(slope * margin + intercept)
-        spread = weight * p * (1 - p)
-        gap = weight * (p - label)
-        gradient = np.array([np.sum(gap * margin) + 2.0 * (slope - 1.0), np.sum(gap)])
-        cross = np.sum(spread * margin)
-        hessian = np.array([[np.sum(spread * margin**2) + 2.0, cross], [cross, np.sum(spread)]])
-        if not shift:
-            step = np.array([gradient[0] / hessian[0, 0], 0.0])
-        else:
-            step = np.linalg.solve(hessian + 1e-9 * np.eye(2), gradient)
-        slope, intercept = slope - float(step[0]), intercept - float(step[1])
-        if np.max(np.abs(step)) < 1e-10:
+    design = np.stack((margin, np.ones(len(margin))), axis=1)
+    line = newton(design, label, weight, np.array([1.0, 0.0]), np.array([2.0, 1e-6]))
+    return Calibration("temperature", max(float(line[0]), 0.05), float(line[1]))
+
+
+def newton(design: Floats, label: Floats, weight: Floats, centre: Floats, ridge: Floats) -> Floats:
+    """Fit a logistic regression that is drawn towards `centre` with the strength `ridge`.
+
+    Steps are halved until they help: whole ones overshoot where answers are far too sure.
+    """
+
+    def loss(line: Floats) -> float:
+        margin = design @ line
+        losses = np.logaddexp(0.0, margin) - label * margin
+        return float(np.sum(weight * losses) + 0.5 * np.sum(ridge * (line - centre) ** 2))
+
+    line, lowest = centre, loss(centre)
+    for _ in range(100):
+        p = sigmoid(design @ line)
+        gradient = design.T @ (weight * (p - label)) + ridge * (line - centre)
+        curvature = weight * np.maximum(p * (1 - p), 1e-9)
+        step = np.linalg.solve((design * curvature[:, None]).T @ design + np.diag(ridge), gradient)
+        share = 1.0
+        while share > 1e-8 and loss(line - share * step) > lowest:
+            share /= 2
+        line = line - share * step
+        now = loss(line)
+        if lowest - now < 1e-12 * max(lowest, 1.0):
             break
-    return Calibration("temperature", max(slope, 0.05), intercept)
+        lowest = now
+    return line
 
 
 def fit_isotonic(margin: Floats, label: Floats, weight: Floats) -> Calibration:

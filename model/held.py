@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import manifest as manifests
-from condor_advice.model.held_features import DERIVED, ReasonRates, derive
+from condor_advice.model.held_features import DERIVED, ReasonRates, context_rows, derive
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, UnusableModel, sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES, FEATURES
@@ -212,10 +212,12 @@ class HeldModel:
         found: dict[str, Floats] = {}
         if "rules" in self.weights:
             found["rules"] = logit(rule_priors(features, FEATURE_NAMES))
+        more = derive(features, self.rates.chances(features))
         if self.trees is not None:
-            found["trees"] = self.trees.predict_margin(self.tree_rows(features))
+            rows = np.concatenate((features[:, self.columns], more), axis=1)
+            found["trees"] = self.trees.predict_margin(rows)
         if self.lstm is not None:
-            found["lstm"] = self.lstm.margins(steps, offsets)
+            found["lstm"] = self.lstm.margins(steps, offsets, context_rows(features, more))
         return found
 
     def tree_rows(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -253,7 +255,8 @@ class HeldModel:
                     )
         if self.lstm is not None:
             shown = np.asarray(tensor, np.float32)[-self.lstm.max_steps :]
-            for place, effect in enumerate(self.lstm.occlusion(shown).tolist()):
+            beside = context_rows(row, derive(row, self.rates.chances(row)))
+            for place, effect in enumerate(self.lstm.occlusion(shown, beside).tolist()):
                 name, words, seconds = event_words(shown[place], self.spec)
                 found.append(
                     Attribution(name, words, seconds, self.weights["lstm"] * effect, "event")

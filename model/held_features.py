@@ -25,6 +25,7 @@ from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float32]
+Without = tuple[Floats, Floats, Ints]  # label, weight, kin
 
 # Cases that the level above is worth, in training and on the access point itself.
 _TRAINING_CASES = 6.0
@@ -37,9 +38,11 @@ DERIVED: Mapping[str, tuple[str, int]] = {
     "reason_chance": ("How releases after such a hold ended in training", 1),
     "template_chance": ("The same, with what this access point has seen of it", 1),
     "cluster_chance": ("The same, with what this cluster has seen of it", 1),
+    "again_chance": ("How releases ended in training, by whether the job had come back", 1),
     "rule_chance": ("What facilitators say of such a hold", 1),
-    "came_back": ("Earlier holds of this job with the same template", -1),
-    "mates_came_back": ("Releases of other jobs of the cluster that led back here", -1),
+    # Neither way: what passes by itself does so after some attempts, what stays does not.
+    "came_back": ("Earlier holds of this job with the same template", 0),
+    "mates_came_back": ("Releases of other jobs of the cluster that led back here", 0),
     "mates_got_through": ("Releases in the cluster with this template that ended well", 1),
     "cluster_done_share": ("Of the cluster's ends and holds, how many were a success", 0),
     "last_run_share": ("Length of the last run over that of the longest", 0),
@@ -48,7 +51,7 @@ DERIVED: Mapping[str, tuple[str, int]] = {
     "elsewhere_bad": ("Releases with this template known to end badly on other points", 0),
     "elsewhere_good": ("Releases with this template known to end well on other points", 0),
 }
-# Of the table's own columns those that mean the same on a pool of seconds and one of days.
+# Of the table's own columns mostly those that mean the same on a pool of seconds and of days.
 FEW = (
     "hold_code",
     "hold_subcode",
@@ -76,11 +79,16 @@ FEW = (
     "job_memory_request_change",
     "owner_family_success_rate",
     "mates_done",
+    "job_age",
+    "point_template_since_bad",
 )
 # Ids and clock times say which job it was, not what becomes of such a job.
 _NEVER = ("hold_template", "hold_hour_sin", "hold_hour_cos", "hold_weekday")
 ALL = tuple(name for name in FEATURE_NAMES if name not in _NEVER)
 SETS: Mapping[str, tuple[str, ...]] = {"few": FEW, "all": ALL}
+# What an LSTM is told beside the events: amounts of FEW, no numbers of things.
+_THINGS = ("hold_code", "hold_subcode", "hold_family", "hold_errno", "hold_http_status")
+CONTEXT = tuple(name for name in FEW if name not in _THINGS)
 
 
 def direction(name: str) -> int:
@@ -91,16 +99,51 @@ def direction(name: str) -> int:
 
 
 @dataclass(frozen=True)
+class Cases:
+    """Good and all cases, by place."""
+
+    good: Floats
+    all: Floats
+
+    @classmethod
+    def count(cls, place: Ints, label: Floats, weight: Floats, places: int) -> Cases:
+        """Count; places below zero are none."""
+        known = place >= 0
+        return cls(
+            _sums(place[known], (weight * label)[known], places),
+            _sums(place[known], weight[known], places),
+        )
+
+    def draw(self, place: Ints, chance: Floats, without: Without | None) -> Floats:
+        """Return the rate at each place, drawn towards a chance that is known already."""
+        known = place >= 0
+        good = np.where(known, self.good[np.maximum(place, 0)], 0.0)
+        cases = np.where(known, self.all[np.maximum(place, 0)], 0.0)
+        if without is not None:
+            own_good, own_cases = _own(place, *without)
+            good, cases = good - own_good, cases - own_cases
+        found: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
+        return np.clip(found, 1e-4, 1 - 1e-4)
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The chance of success by a hold's reason, and by reason and whether the job came back."""
+
+    reason: Floats
+    again: Floats
+
+
+@dataclass(frozen=True)
 class ReasonRates:
     """How releases ended in training, by kind of reason and by template."""
 
     slope: float  # of the rules' log-odds, so that they fit what happened
     shift: float
     kinds: Ints  # axes: (kind, code/subcode/family/HTTP status); -1 none; sorted
-    kind_good: Floats
-    kind_cases: Floats
-    template_good: Floats  # by embedding index
-    template_cases: Floats
+    by_kind: Cases
+    by_again: Cases  # place: twice the kind's, and one more where the job had come back
+    by_template: Cases  # place: embedding index
 
     @classmethod
     def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
@@ -108,17 +151,16 @@ class ReasonRates:
         from condor_advice.model.calibration import fit_temperature
 
         line = fit_temperature(_rule_margin(features), label, weight)
-        keys, which = np.unique(_kinds(features), axis=0, return_inverse=True)
+        kinds, which = np.unique(_kinds(features), axis=0, return_inverse=True)
         which = which.reshape(-1)
-        template = _templates(features)
+        again = 2 * which + _came_back(features)
         return cls(
             line.slope,
             line.shift,
-            keys,
-            _sums(which, weight * label, len(keys)),
-            _sums(which, weight, len(keys)),
-            _sums(template, weight * label, TEMPLATE_BUCKETS),
-            _sums(template, weight, TEMPLATE_BUCKETS),
+            kinds,
+            Cases.count(which, label, weight, len(kinds)),
+            Cases.count(again, label, weight, 2 * len(kinds)),
+            Cases.count(_templates(features), label, weight, TEMPLATE_BUCKETS),
         )
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -126,10 +168,9 @@ class ReasonRates:
         return {
             "line": np.array([self.slope, self.shift]),
             "kinds": self.kinds,
-            "kind_good": self.kind_good,
-            "kind_cases": self.kind_cases,
-            "template_good": self.template_good,
-            "template_cases": self.template_cases,
+            "by_kind": np.stack((self.by_kind.good, self.by_kind.all)),
+            "by_again": np.stack((self.by_again.good, self.by_again.all)),
+            "by_template": np.stack((self.by_template.good, self.by_template.all)),
         }
 
     @classmethod
@@ -137,36 +178,25 @@ class ReasonRates:
         """Take over what `arrays` returned."""
         try:
             slope, shift = arrays["line"].tolist()
-            names = ("kinds", "kind_good", "kind_cases", "template_good", "template_cases")
-            return cls(slope, shift, *(arrays[name] for name in names))
-        except (KeyError, ValueError) as error:
+            tables = [Cases(*arrays[name]) for name in ("by_kind", "by_again", "by_template")]
+            return cls(slope, shift, arrays["kinds"], *tables)
+        except (KeyError, ValueError, TypeError) as error:
             raise UnusableModel(
                 f"the table of reasons cannot be read ({error}); train the model again"
             ) from error
 
-    def chances(
-        self, features: Table, without: tuple[Floats, Floats, Ints] | None = None
-    ) -> Floats:
-        """Return the chance of success by a hold's reason.
+    def chances(self, features: Table, without: Without | None = None) -> Chances:
+        """Return the chances by each hold's reason.
 
         `without` is (label, weight, kin) of the same rows, where they are the ones that were
         learned from: then each row's own kin do not count, as they would not for a new job.
         """
         kind = self._kind_places(_kinds(features))
-        template = _templates(features)
         base = sigmoid(self.slope * _rule_margin(features) + self.shift)
-        good, cases = self.kind_good[kind], self.kind_cases[kind]
-        good, cases = np.where(kind >= 0, good, 0.0), np.where(kind >= 0, cases, 0.0)
-        if without is not None:
-            own_good, own_cases = _own(kind, *without)
-            good, cases = good - own_good, cases - own_cases
-        chance = (good + _TRAINING_CASES * base) / (cases + _TRAINING_CASES)
-        good, cases = self.template_good[template], self.template_cases[template]
-        if without is not None:
-            own_good, own_cases = _own(template, *without)
-            good, cases = good - own_good, cases - own_cases
-        found: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
-        return np.clip(found, 1e-4, 1 - 1e-4)
+        chance = self.by_kind.draw(kind, base, without)
+        chance = self.by_template.draw(_templates(features), chance, without)
+        place = np.where(kind >= 0, 2 * kind + _came_back(features), -1)
+        return Chances(chance, self.by_again.draw(place, chance, without))
 
     def _kind_places(self, kinds: Ints) -> Ints:
         known = {tuple(row): place for place, row in enumerate(self.kinds.tolist())}
@@ -182,6 +212,11 @@ def _own(place: Ints, label: Floats, weight: Floats, kin: Ints) -> tuple[Floats,
 
 def _sums(which: Ints, values: Floats, count: int = 0) -> Floats:
     return np.bincount(which, values, count).astype(np.float64)
+
+
+def _came_back(features: Table) -> Ints:
+    back = np.nan_to_num(features[:, _WHERE["past_holds_same_template"]])
+    return (back > 0).astype(np.int64)
 
 
 def _kinds(features: Table) -> Ints:
@@ -200,8 +235,9 @@ def _rule_margin(features: Table) -> Floats:
     return found
 
 
-def derive(features: Table, chance: Floats) -> Table:
-    """Return the derived columns, in the order of DERIVED; `chance` is by the hold's reason."""
+def derive(features: Table, chances: Chances) -> Table:
+    """Return the derived columns, in the order of DERIVED."""
+    chance = chances.reason
 
     def known(name: str) -> Floats:
         return np.nan_to_num(features[:, _WHERE[name]].astype(np.float64))
@@ -220,6 +256,7 @@ def derive(features: Table, chance: Floats) -> Table:
         "reason_chance": _logit(chance),
         "template_chance": _logit(here),
         "cluster_chance": _logit(cluster),
+        "again_chance": _logit(chances.again),
         "rule_chance": _rule_margin(features),
         "came_back": back,
         "mates_came_back": np.maximum(cluster_bad - back, 0.0),
@@ -234,6 +271,14 @@ def derive(features: Table, chance: Floats) -> Table:
     }
     assert columns.keys() == DERIVED.keys()
     return np.stack([columns[name] for name in DERIVED], axis=1).astype(np.float32)
+
+
+def context_rows(features: Table, derived: Table) -> Table:
+    """Return what an LSTM is told beside the events: amounts, large ones by their size."""
+    columns = features[:, [_WHERE[name] for name in CONTEXT]]
+    rows = np.nan_to_num(np.concatenate((columns, derived), axis=1), posinf=0.0, neginf=0.0)
+    found: Table = (np.sign(rows) * np.log1p(np.abs(rows))).astype(np.float32)
+    return found
 
 
 def _logit(p: Floats) -> Floats:

@@ -31,7 +31,14 @@ from condor_advice.model import (
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel, logit
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.held_features import DERIVED, SETS, ReasonRates, derive, direction
+from condor_advice.model.held_features import (
+    DERIVED,
+    SETS,
+    ReasonRates,
+    context_rows,
+    derive,
+    direction,
+)
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.model.tracking import Tracker
@@ -44,6 +51,7 @@ Bools = npt.NDArray[np.bool_]
 Say = Callable[[str], None]
 
 PARTS = ("rules", "trees", "lstm")
+_ONLY_LEARNED = -1  # in place of a fold's number
 _LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
 
 
@@ -56,6 +64,7 @@ class HeldSettings:
     lstm: lstm.LstmSettings = field(default_factory=lstm.LstmSettings)
     feature_sets: tuple[str, ...] = tuple(SETS)  # tried; the better one is kept
     propensity: bool = True  # weigh labels by how unlikely they were to exist
+    repaired_failed: bool = True  # what had to be repaired would not have succeeded as it was
     folds: int = 4  # in time, where there is one access point only
     later: float = 0.25  # share of the training episodes that early stopping looks at
     risk: float = conformal.RISK
@@ -67,16 +76,33 @@ class HeldSettings:
 
 
 @dataclass(frozen=True)
+class Learned:
+    """The parts, trained on all labelled episodes, and what each said out of fold.
+
+    The arrays are over the judged episodes: all that have a label, but for those of sources
+    that count little (such as simulated ones), which are only learned from.
+    """
+
+    data: HeldData  # the judged episodes
+    label: Floats
+    weight: Floats
+    margins: dict[str, Floats]  # log-odds of each part, out of fold
+    feature_set: str
+    trees: TreeEnsemble | None
+    rates: ReasonRates
+    lstm: LstmNetwork | None
+    trained: dict[str, Any]  # for people
+    data_hash: str
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Trained:
     """A model, and what was found on the way."""
 
     model: HeldModel
-    rows: Ints  # the labelled episodes
-    label: Floats  # of each
-    fold: Ints
-    out_of_fold: dict[str, Floats]  # log-odds of each part, for those rows
-    p: Floats  # what the stack says of them, out of fold and calibrated
-    weight: Floats
+    label: Floats  # of the judged episodes
+    p: Floats  # what the model says of them, out of fold and calibrated
     notes: dict[str, Any]
 
 
@@ -96,78 +122,124 @@ def train(
     In the directory `work` the LSTM's state is kept, epoch by epoch, to go on from.
     """
     began = time.monotonic()
+    learned = learn(
+        data, settings, weight=weight, say=say, tracker=tracker, progress=progress, work=work
+    )
+    trained = assemble(learned, settings, settings.parts, name)
+    trained.notes["seconds"] = round(time.monotonic() - began, 1)
+    return trained
+
+
+def learn(
+    data: HeldData,
+    settings: HeldSettings,
+    *,
+    weight: Floats | None = None,
+    say: Say = lambda _text: None,
+    tracker: Tracker | None = None,
+    progress: bool = False,
+    work: Path | None = None,
+) -> Learned:
+    """Train the parts."""
     data.check()
+    if settings.repaired_failed:
+        # In the recordings one in nine would have; to know nothing of them would be worse,
+        # since those that are repaired are mostly the hopeless ones.
+        data = replace(data, label=np.where(data.changed, 0, data.label).astype(np.int8))
     rows = data.labelled
     label = data.label[rows].astype(np.float64)
     given = np.ones(len(data)) if weight is None else weight
+    judged = np.flatnonzero(given[rows] >= given.max())
     notes: dict[str, Any] = {}
     if settings.propensity:
         found = propensity.estimate(data, settings.seed)
         given = given * found.weight
         notes["propensity"] = {"roc_auc": found.roc_auc, "effective_share": found.effective}
         say(
-            f"releases are foreseen with ROC AUC {found.roc_auc:.2f}; weighted by that, the "
+            f"labels are foreseen with ROC AUC {found.roc_auc:.2f}; weighted by that, the "
             f"labelled episodes are worth {found.effective:.0%} of their number"
         )
-    weight = given[rows]
-    weight = weight / weight.mean()
-    fold = folds_of(data, rows, settings.folds)
-    work_on = _Work(data, rows, label, weight, fold, settings, say, work)
-    parts: dict[str, Floats] = {}
+    weight = given[rows] / given[rows][judged].mean()
+    fold = np.full(len(rows), _ONLY_LEARNED)
+    fold[judged] = folds_of(data, rows[judged], settings.folds)
+    training = _Training(data, rows, label, weight, fold, settings, say, work)
+    margins: dict[str, Floats] = {}
     if "rules" in settings.parts:
-        parts["rules"] = logit(rule_priors(data.features[rows], FEATURE_NAMES))
-    chosen_set, rounds = settings.feature_sets[0], 0
+        margins["rules"] = logit(rule_priors(data.features[rows], FEATURE_NAMES))
+    chosen, rounds = settings.feature_sets[0], 0
     if "trees" in settings.parts:
-        tried = {one: work_on.out_of_fold_trees(one) for one in settings.feature_sets}
-        losses = {one: calibration.log_loss(label, _p(tried[one][0]), weight) for one in tried}
-        chosen_set = min(losses, key=lambda one: losses[one])
-        parts["trees"], rounds = tried[chosen_set]
-        notes["trees"] = {"log_loss_by_feature_set": losses, "set": chosen_set, "rounds": rounds}
-    epochs = 0
+        tried = {one: training.out_of_fold_trees(one) for one in settings.feature_sets}
+        losses = {
+            one: calibration.log_loss(label[judged], sigmoid(margin[judged]), weight[judged])
+            for one, (margin, _) in tried.items()
+        }
+        chosen = min(losses, key=lambda one: losses[one])
+        margins["trees"], rounds = tried[chosen]
+        notes["trees"] = {"log_loss_by_feature_set": losses, "set": chosen, "rounds": rounds}
+    network = None
     if "lstm" in settings.parts:
-        parts["lstm"], epochs = work_on.out_of_fold_lstm()
+        margins["lstm"], epochs = training.out_of_fold_lstm()
+        network = training.last_lstm(epochs, tracker, progress)
         notes["lstm"] = {"epochs": epochs}
-    kin = data.kin[rows]
-    notes["gains"] = stack.gains(parts, label, weight, kin, settings.seed)
-    weights, bias = _stack(parts, label, weight)
-    margin = stack.combine({part: parts[part] for part in weights}, weights, bias)
-    chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
-    notes["calibration_log_loss"] = losses
-    p = chosen(margin)
-    lines = thresholds.choose(p, label, thresholds.job_costs(data.features[rows], FEATURE_NAMES))
-    everything = np.arange(len(rows))
-    ensemble, rates = work_on.fit_trees(everything, chosen_set, rounds if "trees" in weights else 0)
-    network = work_on.last_lstm(epochs, tracker, progress) if "lstm" in weights else None
-    digest, created = data.hash(), manifest.now()
-    model = HeldModel(
-        name=name or manifest.new_name(created, digest),
-        feature_names=SETS[chosen_set],
-        spec=TensorSpec(max_steps=max(settings.lstm.max_steps, 2)),
-        release_above=lines["cost"],
-        thresholds=lines,
-        trained={
+    ensemble, rates = training.fit_trees(np.arange(len(rows)), chosen, rounds)
+    return Learned(
+        data.take(rows[judged]),
+        label[judged],
+        weight[judged],
+        {part: margin[judged] for part, margin in margins.items()},
+        chosen,
+        ensemble,
+        rates,
+        network,
+        {
             **data.summary(),
             "from": _second(int(data.time.min())),
             "until": _second(int(data.time.max())),
         },
+        data.hash(),
+        notes,
+    )
+
+
+def assemble(
+    learned: Learned, settings: HeldSettings, parts: Sequence[str], name: str = ""
+) -> Trained:
+    """Make a model of some of the parts: stack, calibration, abstention and thresholds."""
+    label, weight, kin = learned.label, learned.weight, learned.data.kin
+    margins = {part: learned.margins[part] for part in parts}
+    weights, bias = _stack(margins, label, weight)
+    margin = stack.combine({part: margins[part] for part in weights}, weights, bias)
+    chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
+    p = chosen(margin)
+    lines = thresholds.choose(p, label, thresholds.job_costs(learned.data.features, FEATURE_NAMES))
+    created = manifest.now()
+    model = HeldModel(
+        name=name or manifest.new_name(created, learned.data_hash),
+        feature_names=SETS[learned.feature_set],
+        spec=TensorSpec(max_steps=max(settings.lstm.max_steps, 2)),
+        release_above=lines["cost"],
+        thresholds=lines,
+        trained=learned.trained,
         weights=weights,
         bias=bias,
-        centre={part: float(np.average(parts[part], weights=weight)) for part in weights},
+        centre={part: float(np.average(margins[part], weights=weight)) for part in weights},
         calibration=chosen,
         interval=calibration.fit_interval(p, label, kin),
         abstention=conformal.choose_bounds(p, label, kin, settings.risk),
-        trees=ensemble if "trees" in weights else None,
-        columns=_columns(chosen_set),
-        rates=rates,
-        lstm=network,
+        trees=learned.trees if "trees" in weights else None,
+        columns=_columns(learned.feature_set),
+        rates=learned.rates,
+        lstm=learned.lstm if "lstm" in weights else None,
     )
-    notes |= {
-        "data_hash": digest,
+    notes = {
+        **learned.notes,
+        "gains": stack.gains(margins, label, weight, kin, settings.seed),
+        "calibration_log_loss": losses,
+        "data_hash": learned.data_hash,
         "created": created,
         "weights": weights,
-        "seconds": round(time.monotonic() - began, 1),
     }
-    return Trained(model, rows, label, fold, parts, p, weight, notes)
+    return Trained(model, label, p, notes)
 
 
 def save(
@@ -204,10 +276,6 @@ def validation_figures(trained: Trained) -> dict[str, float]:
         "calibration_error": calibration.calibration_error(label, p),
         "accuracy": float(np.mean((p >= 0.5) == (label > 0))),
     }
-
-
-def _p(margin: Floats) -> Floats:
-    return sigmoid(margin)
 
 
 def _stack(
@@ -269,7 +337,7 @@ def _first_of_kin(data: HeldData, rows: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Training:
     """The labelled rows of a training; places below are places among these rows."""
 
     data: HeldData
@@ -285,7 +353,7 @@ class _Work:
         """Return (learned from, left out) for each fold."""
         return [
             (np.flatnonzero(self.fold != nth), np.flatnonzero(self.fold == nth))
-            for nth in np.unique(self.fold).tolist()
+            for nth in np.unique(self.fold[self.fold != _ONLY_LEARNED]).tolist()
         ]
 
     def split(self, places: Ints) -> tuple[Ints, Ints]:
@@ -305,12 +373,22 @@ class _Work:
     ) -> npt.NDArray[np.float32]:
         """Return what the trees look at; where the rates come from the same rows, without kin."""
         table = self.data.features[self.rows[places]]
+        more = self.derived(places, rates, learned)
+        return np.concatenate((table[:, _columns(feature_set)], more), axis=1)
+
+    def derived(self, places: Ints, rates: ReasonRates, learned: bool) -> npt.NDArray[np.float32]:
+        """Return the derived columns."""
+        table = self.data.features[self.rows[places]]
         without = None
         if learned:
             kin = self.data.kin[self.rows[places]]
             without = (self.label[places], self.weight[places], kin)
-        more = derive(table, rates.chances(table, without))
-        return np.concatenate((table[:, _columns(feature_set)], more), axis=1)
+        return derive(table, rates.chances(table, without))
+
+    def context(self, places: Ints, rates: ReasonRates, learned: bool) -> npt.NDArray[np.float32]:
+        """Return what the LSTM is told beside the events."""
+        table = self.data.features[self.rows[places]]
+        return context_rows(table, self.derived(places, rates, learned))
 
     def directions(self, feature_set: str) -> list[int]:
         """Return which way each column may speak."""
@@ -355,7 +433,7 @@ class _Work:
                 )
             )
         rounds = 1 + int(np.argmin(np.mean(curves, axis=0)))
-        margin = np.empty(len(self.rows))
+        margin = np.full(len(self.rows), np.nan)
         for kept, left in self.folds():
             ensemble, rates = self.fit_trees(kept, feature_set, rounds)
             assert ensemble is not None
@@ -367,20 +445,24 @@ class _Work:
 
     def out_of_fold_lstm(self) -> tuple[Floats, int]:
         """Return the log-odds out of fold, and the median of the best numbers of epochs."""
-        margin = np.empty(len(self.rows))
+        margin = np.full(len(self.rows), np.nan)
         epochs = []
         for nth, (kept, left) in enumerate(self.folds()):
             early, late = self.split(kept)
+            rates = self.rates(early)
             trained = lstm.train(
                 self.data.take(self.rows[early]),
                 self.data.take(self.rows[late]),
                 self.settings.lstm,
                 self.states and self.states / f"lstm-fold-{nth}.state",
                 weight=self.weight[early],
+                context=(self.context(early, rates, True), self.context(late, rates, False)),
             )
             epochs.append(trained.best_epoch)
             unseen = self.data.take(self.rows[left])
-            margin[left] = trained.network.margins(unseen.steps, unseen.offsets)
+            margin[left] = trained.network.margins(
+                unseen.steps, unseen.offsets, self.context(left, rates, False)
+            )
         self.say(f"LSTM: best after {', '.join(map(str, epochs))} epochs")
         return margin, int(np.median(epochs))
 
@@ -388,14 +470,16 @@ class _Work:
         """Train on all rows for as many epochs as were best before."""
         everything = self.data.take(self.rows)
         settings = replace(self.settings.lstm, epochs=epochs, patience=0, keep="last")
+        places = np.arange(len(self.rows))
+        beside = self.context(places, self.rates(places), learned=True)
+        late = np.flatnonzero(later_ones(everything, places, self.settings.later))
         return lstm.train(
             everything,
-            everything.take(
-                np.flatnonzero(later_ones(everything, np.arange(len(everything)), 0.25))
-            ),
+            everything.take(late),
             settings,
             self.states and self.states / "lstm.state",
             weight=self.weight,
+            context=(beside, beside[late]),
             tracker=tracker,
             progress=progress,
         ).network

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.calibration import log_loss
+from condor_advice.model.calibration import log_loss, newton
 from condor_advice.model.infer import sigmoid
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,9 @@ def fit(
     """
     kept = list(parts)
     while True:
-        coefficients = _newton(np.stack([parts[name] for name in kept], 1), label, weight)
+        design = np.stack([*(parts[name] for name in kept), np.ones(len(label))], axis=1)
+        ridge = np.array([RIDGE] * len(kept) + [1e-6])
+        coefficients = newton(design, label, weight, np.zeros(len(kept) + 1), ridge)
         worst = int(np.argmin(coefficients[:-1]))
         if coefficients[worst] >= 0 or len(kept) == 1:
             break
@@ -34,21 +36,6 @@ def fit(
         name: max(0.0, float(value)) for name, value in zip(kept, coefficients, strict=False)
     }
     return found, float(coefficients[-1])
-
-
-def _newton(columns: Floats, label: Floats, weight: Floats) -> Floats:
-    design = np.column_stack((columns, np.ones(len(columns))))
-    penalty = np.diag([RIDGE] * columns.shape[1] + [1e-6])
-    found = np.zeros(design.shape[1])
-    for _ in range(50):
-        p = sigmoid(design @ found)
-        gradient = design.T @ (weight * (p - label)) + penalty @ found
-        hessian = (design * (weight * p * (1 - p))[:, None]).T @ design + penalty
-        step = np.linalg.solve(hessian, gradient)
-        found = found - step
-        if np.max(np.abs(step)) < 1e-10:
-            break
-    return found
 
 
 def combine(parts: Mapping[str, Floats], weights: Mapping[str, float], bias: float) -> Floats:

@@ -39,7 +39,7 @@ from condor_advice.model.baselines import BASELINES
 from condor_advice.model.failure_metrics import roc_auc
 from condor_advice.model.held import HeldModel
 from condor_advice.model.held_data import HeldData, join
-from condor_advice.model.held_train import HeldSettings, Trained, train
+from condor_advice.model.held_train import PARTS, HeldSettings, Trained, assemble, learn, train
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results-held.md"
@@ -70,20 +70,18 @@ def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained
     whole = HeldSettings(seed=SEED)
     if quick:
         whole = replace(whole, lstm=replace(whole.lstm, epochs=2))
-    wanted = {
-        "shipped": whole,
-        "trees alone": replace(whole, parts=("trees",)),
-        "LSTM alone": replace(whole, parts=("lstm",)),
-        "without rules": replace(whole, parts=("trees", "lstm")),
-        "without trees": replace(whole, parts=("rules", "lstm")),
-        "without LSTM": replace(whole, parts=("rules", "trees")),
-        "without propensity weights": replace(whole, propensity=False),
+    made = {
+        "shipped": PARTS,
+        "trees alone": ("trees",),
+        "LSTM alone": ("lstm",),
+        "without rules": ("trees", "lstm"),
+        "without trees": ("rules", "lstm"),
+        "without LSTM": ("rules", "trees"),
     }
-    found = {}
-    for name, settings in wanted.items():
-        began = time.monotonic()
-        found[name] = train(data, settings, name="shipped", weight=weight)
-        _say(f"{name}: trained in {time.monotonic() - began:.0f} s")
+    learned = learn(data, whole, weight=weight, say=_say)
+    found = {name: assemble(learned, whole, parts, "shipped") for name, parts in made.items()}
+    plain = replace(whole, propensity=False)
+    found["without propensity weights"] = train(data, plain, "shipped", weight=weight, say=_say)
     return found
 
 
@@ -327,7 +325,7 @@ def _form(value: float, interval: Sequence[float], form: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
