@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,12 +49,29 @@ def submit_dag(dag_file: Path, *, force: bool = False) -> int:
 
     options: dict[str, Any] = {"UseDagDir": True, "Force": force, "SuppressNotification": True}
     try:
-        description = htcondor2.Submit.from_dag(str(dag_file), options)
+        with _stdout_to_stderr():
+            description = htcondor2.Submit.from_dag(str(dag_file), options)
         return int(queue.submit(description).cluster())
     except Exception as error:
         raise AdviceError(
             f"{dag_file}: DAGMan did not take the DAG ({error}); nothing is running"
         ) from error
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep standard output for us: the C++ code behind `from_dag` prints to it."""
+    import ctypes
+
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def jobs(constraint: str, attributes: list[str]) -> list[dict[str, Any]]:
