@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
-import os
 import sys
 
 import click
@@ -78,17 +76,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; exit statuses are 0, 1, 2, 3 and 4 as documented."""
-    # Imports make many objects and little rubbish: looking for it again and again costs more
-    # than a tenth of the time that advice on one job takes.
-    gc.set_threshold(100_000, 20, 20)
     try:
         cli.main(prog_name="condor-advice", standalone_mode=False)
-        if _is_job(sys.argv[1:]):
-            # All is printed and closed. Taking the interpreter apart would take as long as
-            # the advice itself.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
     except AdviceError as error:
         click.echo(f"condor-advice: {error}", err=True)
         sys.exit(error.exit_status)

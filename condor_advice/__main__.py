@@ -1,5 +1,5 @@
 """`python -m condor_advice` is the same as `condor-advice`."""
 
-from condor_advice.advise.cli import main
+from condor_advice.advise.front import main
 
 main()
