@@ -10,45 +10,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drifting_world import (
+from held_world import held_world
+
+from condor_advice.lab.drifting import (
     AFTER_DAYS,
     BEFORE_DAYS,
     CHANGED,
     OTHER_REASONS,
     START,
+    answered,
     episodes,
     profile,
     simulated,
 )
-from held_world import held_world
-
 from condor_advice.model import drift
 from condor_advice.model.drift import Observed, Signal, assess, psi, reference
 from condor_advice.model.held_data import HeldData
 from condor_advice.model.infer import UnusableModel
 from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.labels import NO_LABEL
 
 TRAINED_UNTIL = int((CHANGED - timedelta(days=10)).timestamp() * 1e6)
 
 
-def answered(data: HeldData) -> Observed:
-    """Give each hold the success rate that its template and number had in training."""
-    template, number = (
-        np.nan_to_num(data.features[:, FEATURE_NAMES.index(name)]).astype(np.int64)
-        for name in ("hold_template", "hold_number")
-    )
-    key = template * 4 + np.minimum(number, 3)
-    known = (data.time < TRAINED_UNTIL) & (data.label != NO_LABEL)
-    base = float(data.label[known].mean())
-    good = np.bincount(key[known], data.label[known], minlength=key.max() + 1)
-    cases = np.bincount(key[known], minlength=key.max() + 1)
-    return Observed.of(data, ((good + 4 * base) / (cases + 4))[key])
-
-
 def signals(data: HeldData) -> dict[str, Signal]:
     """Compare all episodes with those that a model of this day would have been trained on."""
-    observed = answered(data)
+    observed = answered(data, TRAINED_UNTIL)
     kept = reference(observed.take(np.flatnonzero(data.time < TRAINED_UNTIL)))
     return {signal.name: signal for signal in assess(kept, observed)}
 
@@ -109,7 +95,7 @@ def test_other_outcomes_of_the_same_holds_are_noticed_with_the_day_they_began(
 def test_a_pool_unlike_the_one_of_training_is_told_to_be_so_from_the_start(
     before: Path, tmp_path: Path
 ) -> None:
-    kept = reference(answered(episodes(before)))
+    kept = reference(answered(episodes(before), TRAINED_UNTIL))
     other = simulated(tmp_path / "other", 8, AFTER_DAYS, profile(START, OTHER_REASONS))
     [reasons, *_] = assess(kept, Observed.of(episodes(other)))
     assert reasons.drifted

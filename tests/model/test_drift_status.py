@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drifting_world import (
+from small_models import write_model
+
+from condor_advice.gather.store import Store
+from condor_advice.lab.drifting import (
     AFTER_DAYS,
     BEFORE_DAYS,
     CHANGED,
@@ -24,9 +27,6 @@ from drifting_world import (
     profile,
     simulated,
 )
-from small_models import write_model
-
-from condor_advice.gather.store import Store
 from condor_advice.model import drift, manifest
 from condor_advice.model.registry import Registry
 from condor_advice.preprocess.kept import KeptEpisodes

@@ -1,4 +1,7 @@
-"""Simulated access points whose holds, or what comes of them, change on a known day."""
+"""Simulated access points whose holds, or what comes of them, change on a known day.
+
+The truth that drift detection is measured against: `bench/drift.py` and its tests use it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+
 from condor_advice.gather.clock import Clock
 from condor_advice.lab.simulate import Profile, simulate
+from condor_advice.model.drift import Observed
 from condor_advice.model.held_data import HeldData, from_samples
+from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.labels import NO_LABEL
 from condor_advice.preprocess.samples import collect
 from condor_advice.preprocess.timeline import Source, Timeline, log_blocks
 
@@ -53,3 +61,17 @@ def episodes(*logs: Path) -> HeldData:
     clock = Clock(UTC)
     sources = [Source(str(log), f"ap{n}", log_blocks(log, clock)) for n, log in enumerate(logs)]
     return from_samples(collect(Timeline(sources)), "simulated")
+
+
+def answered(data: HeldData, trained_until: int) -> Observed:
+    """Give each hold the success rate that its template and number had until then."""
+    template, number = (
+        np.nan_to_num(data.features[:, FEATURE_NAMES.index(name)]).astype(np.int64)
+        for name in ("hold_template", "hold_number")
+    )
+    key = template * 4 + np.minimum(number, 3)
+    known = (data.time < trained_until) & (data.label != NO_LABEL)
+    base = float(data.label[known].mean())
+    good = np.bincount(key[known], data.label[known], minlength=int(key.max()) + 1)
+    cases = np.bincount(key[known], minlength=int(key.max()) + 1)
+    return Observed.of(data, ((good + 4 * base) / (cases + 4))[key])
