@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wandb_server import WandbServer
 
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import SweepState, Trial, TrialState
@@ -193,16 +194,32 @@ def test_a_held_node_and_a_failing_trial_end_in_the_right_status_and_resume(own_
     assert events(plan, good.number) == before, "what was done stayed done"
 
 
-def test_a_sweep_is_cancelled_with_its_jobs(own_pool, planned, monkeypatch):
+def test_a_sweep_is_cancelled_with_its_jobs_and_the_key_is_nowhere(own_pool, planned, monkeypatch):
     plan = planned(trials=2)
-    advice(own_pool, "sweep", "submit", str(plan.directory))
+    with WandbServer() as server:
+        monkeypatch.setenv("WANDB_API_KEY", SECRET)
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        advice(own_pool, "sweep", "submit", str(plan.directory))
+        [sweep] = server.sweeps
+        assert "condor_advice" not in sweep["config"]
+        assert server.authorizations, "the client logged in with the key"
     again = own_pool.run(
         [sys.executable, "-m", "condor_advice", "sweep", "submit", str(plan.directory)], check=False
     )
     assert again.returncode == 2
     assert "the sweep is running as job" in again.stderr
-    wait(lambda: dagman_pid(plan), 30)
+    wait(lambda: own_pool.jobs("JobUniverse == 5"), 30)
+    queue = own_pool.run(["condor_q", "-long", "-allusers"]).stdout
+    assert "DAGNodeName" in queue
     advice(own_pool, "sweep", "cancel", str(plan.directory))
     wait(lambda: not own_pool.jobs("JobStatus < 3 && JobUniverse == 5"), 60)
     found = wait(lambda: (found := status(own_pool, plan))["state"] != "running" and found, 60)
     assert found["state"] == "cancelled"
+    history = own_pool.run(["condor_history", "-long"]).stdout
+    assert "condor_dagman" in queue + history
+    for text in (queue, history):
+        assert SECRET not in text
+    for place in (plan.directory, own_pool.directory):
+        for path in place.rglob("*"):
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes(), path

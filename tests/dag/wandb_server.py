@@ -97,7 +97,8 @@ class WandbServer:
             self.runs.setdefault(run, {})["exit_code"] = sent.get("exitcode")
 
     def _graphql(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
-        project = {"id": "p", "name": "condor-advice", "entity": {"id": "e", "name": "somebody"}}
+        name = variables.get("project") or variables.get("projectName")
+        project = {"id": "p", "name": name, "entity": {"id": "e", "name": "somebody"}}
         if operation == "UpsertBucket":
             run = self.runs.setdefault(variables["name"], {})
             run |= {key: value for key, value in variables.items() if value is not None}
