@@ -17,6 +17,7 @@ import click
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
+from condor_advice.gather.memory import keep_freed_memory
 from condor_advice.gather.store import Store, default_store_path
 
 # Below this a progress bar would only flicker.
@@ -82,6 +83,7 @@ def gather(
     if not no_rotations:
         logs = _without_rotations(logs)
     path = store_path or default_store_path()
+    keep_freed_memory()
     with Store(path) as store:
         collector = Collector(
             store,
