@@ -233,10 +233,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "transfer too large", Verdict.FIX, 0.05,
-        "its files are larger than this access point transfers",
-        "raise the job's own limit with `condor_qedit JOB MaxTransferInputMB` (or "
-        "MaxTransferOutputMB), then release; where the access point sets the limit, move large "
-        "files to a file server and name their URLs", _HTC, codes=(32, 33),
+        "its input files are larger than it, or this access point, lets be transferred",
+        "raise the job's own limit with `condor_qedit JOB MaxTransferInputMB`, then release; "
+        "where the access point sets the limit, move large files to a file server and name their "
+        "URLs", _HTC, codes=(32,),
+    ),
+    Rule(
+        "transfer too large", Verdict.FIX, 0.05,
+        "its output files are larger than it, or this access point, lets be transferred",
+        "raise the job's own limit with `condor_qedit JOB MaxTransferOutputMB`, then release; "
+        "where the access point sets the limit, send large files to a file server with "
+        "transfer_output_remaps", _HTC, codes=(33,),
     ),
     Rule(
         "its own policy", Verdict.ASK, 0.4,

@@ -36,6 +36,18 @@ ON_SOME_POINTS = ("duration_slow_hosts", "executable_on_some_hosts", "exit_on_so
 RUNNING, REMOVED, COMPLETED, HELD = 2, 3, 4, 5
 
 
+def _never_served(batch: Batch, world: World) -> Cause:
+    path = world.publish(batch.data())
+    world.server.add_fault(path, 503)  # for ever
+    batch.inputs.append(world.server.url(path))
+    return Cause("the file server is gone for good", transient=False)
+
+
+# Not one of the lab's: its owner releases it again and again, and it always comes back.
+COMES_BACK = Scenario("comes_back", "url", 1.0, "released in vain", _never_served)
+RELEASED_IN_VAIN = 3
+
+
 class Server(FileServer):
     """A file server whose troubles end at a word rather than at a time."""
 
@@ -66,6 +78,7 @@ class Held:
     cluster: int
     jobs: list[str] = field(default_factory=list)  # the held ones; of a DAG a node's
     answers: list[dict[str, Any]] = field(default_factory=list)  # one for each of them
+    releases: int = 0
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -107,7 +120,7 @@ class Town:
 
     def submit(self, name: str, number: int) -> None:
         """Submit one job of a scenario."""
-        scenario = load_scenarios()[name]
+        scenario = COMES_BACK if name == COMES_BACK.name else load_scenarios()[name]
         world = self.world
         world.pace = 1.0
         batch = healthy_batch(world, number, OWNER)
@@ -195,6 +208,11 @@ class Town:
                     for ad in ads.get(held.cluster, [])
                     if ad["JobStatus"] == HELD
                 ]
+            again = self.jobs.get(COMES_BACK.name)
+            if again and again.jobs and again.releases < RELEASED_IN_VAIN:
+                self.run(["condor_release", *again.jobs])
+                again.releases += 1
+                again.jobs = []
             missing = [
                 name for name, held in self.jobs.items() if len(held.jobs) < held.batch.procs
             ]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from follow import COMPLETED, Held, Server, Town, follow
+from follow import COMES_BACK, COMPLETED, REMOVED, Held, Server, Town, follow
 
 from condor_advice.lab.pool import Pool
 from condor_advice.lab.scenarios import load_scenarios
@@ -96,6 +97,7 @@ PEOPLE: dict[str, tuple[str, Callable[[Town, Held], None]]] = {
     "interpreter_missing": (r"first line of \S+ names", mend),
     "output_directory_gone": (r"correct the path", mend),
     "output_never_written": (r"or the list", edit),
+    "output_too_large": (r"raise the job's own limit", edit),
     "output_over_quota": (r"free some space", mend),
     "policy_after_eviction": (r"guards against", edit),
     "policy_always_long": (r"guards against", edit),
@@ -125,8 +127,9 @@ def town(tmp_path_factory: pytest.TempPathFactory, new_pool: Callable[..., Pool]
     with Server() as server:
         made = Town(tmp_path_factory.mktemp("town"), new_pool, server)
         with made.pool:
-            for number, name in enumerate(SCENARIOS, start=1):
-                made.submit(name, number)
+            for name in [COMES_BACK.name, *SCENARIOS]:
+                # A number of its own, so that a new scenario does not change the others.
+                made.submit(name, zlib.crc32(name.encode()) % 10_000)
             made.missing = made.wait_for_holds(80)
             given = {answer["job"]: answer for answer in made.ask()}
             for held in made.jobs.values():
@@ -162,6 +165,15 @@ def test_a_job_of_whom_the_advice_was_followed_succeeds(town: Town, name: str) -
             continue  # among the first: nothing was known of the point yet
         where = (told, ad.get("HoldReason"))
         assert (ad["JobStatus"], ad.get("ExitCode")) == (COMPLETED, 0), where
+
+
+def test_a_job_that_always_comes_back_is_removed_as_advised(town: Town) -> None:
+    [answer] = town.jobs[COMES_BACK.name].answers
+    assert answer["verdict"] == "REMOVE", answer
+    assert answer["hold"]["number"] == 4
+    assert answer["remedy"]["commands"] == [f"condor_rm {answer['job']}"]
+    assert town.wrong[COMES_BACK.name] == []
+    assert [ad["JobStatus"] for ad in town.ends[COMES_BACK.name]] == [REMOVED]
 
 
 def test_every_family_of_the_lab_is_here() -> None:
