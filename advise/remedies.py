@@ -151,12 +151,12 @@ def size_above(measured: float, kin: Any, overruns: Any, unit: str) -> Size:
             f"{measured:,.0f} {unit}, {QUANTILE:.0%} of them at most {value:,.0f} {unit}"
         )
         return Size(value, why, max(risk, 1 - QUANTILE))
-    ratios = overruns[overruns >= 1.0]
+    ratios = overruns[overruns > 1.0]  # the others got through with what they had: luck
     if len(ratios) >= FEWEST_LIKES:
         ratio = float(np.quantile(ratios, QUANTILE, method="higher"))
         why = (
-            f"{QUANTILE:.0%} of {len(ratios)} jobs here that had been over and then finished "
-            f"needed at most {ratio:.1f} times what was measured"
+            f"of {len(ratios)} jobs here that were stopped so and finished later with more, "
+            f"{QUANTILE:.0%} used at most {ratio:.1f} times what was measured"
         )
         return Size(measured * max(ratio, 1.1), why, 1 - QUANTILE)
     finished = f"none of {len(kin)} like jobs that finished used more" if len(kin) else (
@@ -218,7 +218,8 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
                       by_hand=True)  # fmt: skip
     peak = max(used, default=0.0)
     floor = max(peak, request or 0.0)
-    size = size_above(floor / 1024, _empty(), _empty(), "MB")
+    mates = _empty() if hold.kept is None else hold.kept.disk_of_mates(hold.job.cluster)
+    size = size_above(floor / 1024, mates, _empty(), "MB")
     value = round_up(size.value, site.max_request_disk_mb)
     stopped = f"it was stopped at {peak / 1024:,.0f} MB" if peak else "usage was not measured"
     asked = f", with {request / 1024:,.0f} MB asked for," if request else ""

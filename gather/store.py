@@ -495,13 +495,19 @@ class Store:
             yield found[0]
             after = found[0].id
 
-    def job_pieces(self, cluster: int, proc: int | None = None) -> list[Piece]:
-        """Return what the store has of one job, or of a whole cluster: only its events."""
+    def job_pieces(
+        self, cluster: int, proc: int | None = None, latest: int | None = None
+    ) -> list[Piece]:
+        """Return what the store has of one job, or of a whole cluster: only its events.
+
+        `latest` limits how many pieces of the log are looked at, newest first.
+        """
         low = job_key(cluster, proc or 0)
         high = low if proc is not None else job_key(cluster, (1 << 32) - 1)
         found = self._piece_rows(
-            "pieces.id IN (SELECT piece FROM jobs WHERE job BETWEEN ? AND ?) ORDER BY pieces.id",
-            (low, high),
+            "pieces.id IN (SELECT DISTINCT piece FROM jobs WHERE job BETWEEN ? AND ?"
+            " ORDER BY piece DESC LIMIT ?) ORDER BY pieces.id",
+            (low, high, -1 if latest is None else latest),
         )
         for piece in found:
             columns = piece.columns

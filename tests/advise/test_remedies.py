@@ -61,11 +61,11 @@ def test_a_size_is_a_quantile_of_like_jobs_that_finished_above_the_limit() -> No
 
 
 def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
-    kin, overruns = np.array([500.0] * 20), np.array([1.2, 1.3, 1.4, 1.5, 1.6, 0.4])
+    kin, overruns = np.array([500.0] * 20), np.array([1.2, 1.3, 1.4, 1.5, 1.6, 1.0])
     size = size_above(1000, kin, overruns, "MB")
     assert size.value == pytest.approx(1600)
     assert size.risk == pytest.approx(0.1)
-    assert "of 5 jobs here that had been over and then finished" in size.why
+    assert "of 5 jobs here that were stopped so and finished later with more" in size.why
 
 
 def test_where_nothing_was_measured_a_first_try_is_called_one() -> None:

@@ -149,6 +149,32 @@ def test_holds_are_found_by_job_and_number(
     assert kept.like_cases(first.template_id, first.time_us, 3600, first.sequence).released == 0
 
 
+def test_what_finished_jobs_used_is_kept_for_their_kin(
+    event_log: Callable[[str], Path], tmp_path: Path
+) -> None:
+    log = event_log("completed.log")
+    with Store(tmp_path / "store.sqlite") as store:
+        gather(store, log)
+        kept = KeptEpisodes(store)
+        kept.take_up()
+        cluster = int(log.read_text()[5:8])
+        disk = kept.disk_of_mates(cluster)
+        ads = [e.ad for p in store.job_pieces(cluster) for e in p.columns.events("ap")]
+        used = [ad["DiskUsage"] / 1024 for ad in ads if ad.get("ReturnValue") == 0]
+        assert disk.tolist() == pytest.approx(used)
+        assert len(disk) > 0
+
+
+def test_the_memory_of_kin_is_that_of_those_that_succeeded(simulated: Callable[..., Path]) -> None:
+    kept = KeptEpisodes.of_timeline(log_timeline([simulated(300)], CLOCK, "ap"))
+    episodes = [kept.find(*job_parts(int(job))[1:]) for job in kept.samples().episodes["job"]]
+    sizes = [kept.memory_of_kin(one.kin) for one in episodes if one is not None]
+    some = [values for values in sizes if len(values)]
+    assert some
+    assert all(0 < len(values) <= 64 and (values > 0).all() for values in some)
+    assert (kept.overruns() >= 1).all()
+
+
 def test_numbers_survive_packing_to_the_last_bit() -> None:
     rng = np.random.default_rng(5)
     features = rng.normal(size=(50, 231)).astype(np.float32)
