@@ -20,6 +20,7 @@ import numpy.typing as npt
 from condor_advice.model import (
     calibration,
     conformal,
+    drift,
     held,
     lstm,
     manifest,
@@ -28,6 +29,7 @@ from condor_advice.model import (
     thresholds,
     trees,
 )
+from condor_advice.model.drift import Observed
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel, logit
 from condor_advice.model.held_data import HeldData
@@ -84,6 +86,8 @@ class Learned:
     """
 
     data: HeldData  # the judged episodes
+    seen: Observed  # all episodes of the judged sources, with a label or without
+    judged: Ints  # where the judged ones are among those
     label: Floats
     weight: Floats
     margins: dict[str, Floats]  # log-odds of each part, out of fold
@@ -103,6 +107,7 @@ class Trained:
     model: HeldModel
     label: Floats  # of the judged episodes
     p: Floats  # what the model says of them, out of fold and calibrated
+    reference: manifest.Arrays  # what drift is told by
     notes: dict[str, Any]
 
 
@@ -149,7 +154,8 @@ def learn(
     rows = data.labelled
     label = data.label[rows].astype(np.float64)
     given = np.ones(len(data)) if weight is None else weight
-    judged = np.flatnonzero(given[rows] >= given.max())
+    counts_fully = given >= given.max()
+    judged = np.flatnonzero(counts_fully[rows])
     notes: dict[str, Any] = {}
     if settings.propensity:
         found = propensity.estimate(data, settings.seed)
@@ -182,8 +188,11 @@ def learn(
         network = training.last_lstm(epochs, tracker, progress)
         notes["lstm"] = {"epochs": epochs}
     ensemble, rates = training.fit_trees(np.arange(len(rows)), chosen, rounds)
+    whole = np.flatnonzero(counts_fully)
     return Learned(
         data.take(rows[judged]),
+        Observed.of(data).take(whole),
+        np.searchsorted(whole, rows[judged]),
         label[judged],
         weight[judged],
         {part: margin[judged] for part, margin in margins.items()},
@@ -239,13 +248,18 @@ def assemble(
         "created": created,
         "weights": weights,
     }
-    return Trained(model, label, p, notes)
+    said = np.full(len(learned.seen), np.nan)
+    said[learned.judged] = p
+    reference = drift.reference(replace(learned.seen, p=said))
+    return Trained(model, label, p, reference, notes)
 
 
 def save(
     trained: Trained, directory: Path, settings: HeldSettings, metrics: dict[str, Any]
 ) -> manifest.Manifest:
     """Write a trained model and its manifest."""
+    directory.mkdir(parents=True, exist_ok=True)
+    manifest.save_arrays(directory / drift.FILE, trained.reference)
     return held.save(
         trained.model,
         directory,

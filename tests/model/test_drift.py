@@ -28,6 +28,7 @@ from condor_advice.model.drift import Observed, Signal, assess, psi, reference
 from condor_advice.model.held_data import HeldData
 from condor_advice.model.infer import UnusableModel
 from condor_advice.preprocess.features import FEATURE_NAMES
+from condor_advice.preprocess.labels import NO_LABEL
 
 TRAINED_UNTIL = int((CHANGED - timedelta(days=10)).timestamp() * 1e6)
 
@@ -197,3 +198,19 @@ def test_telling_drift_needs_no_training_package() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+def test_training_leaves_a_reference_beside_the_model(tmp_path: Path) -> None:
+    from condor_advice.model import manifest
+    from condor_advice.model.held_train import HeldSettings, save, train
+
+    data = held_world(600)
+    open_ones = replace(data, label=np.where(np.arange(600) % 5 == 0, NO_LABEL, data.label))
+    settings = HeldSettings(parts=("rules",), propensity=False)
+    save(train(open_ones, settings), tmp_path, settings, {})
+    files = manifest.read(tmp_path)
+    kept = files.arrays(drift.FILE)
+    observed = Observed.of(open_ones)
+    assert np.array_equal(kept["mix"], reference(observed)["mix"])  # those without a label too
+    assert np.any(kept["gaps"][:, 1] > 0)  # what was said of them out of fold
+    assert [signal.drifted for signal in assess(kept, observed)] == [False, False, False]
