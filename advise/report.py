@@ -227,6 +227,8 @@ def _do(group: Group) -> str:
     texts = dict.fromkeys(advice.remedy.text for advice in group.advices)
     if len(texts) > 1 and remedy.edits:
         return f"{remedy.text} (each job's own size is in its command)"
+    if len(texts) > 1:
+        return f"{remedy.text} (so for the first one; the others likewise, see --json)"
     if group.first.verdict is Verdict.ASK and group.first.because.startswith("too little"):
         return f"look at it; if it is worth a try: {remedy.text}"
     return remedy.text
