@@ -117,7 +117,6 @@ class Case:
 
     given: GivenAdvice
     label: str  # the reason in a few words
-    text: str  # what the remedy says to do
     edits: tuple[tuple[str, str], ...]  # attribute and expression
     by_hand: bool  # the remedy has a part that no command of HTCondor's does
     not_before: float | None  # the advice is to wait until then
@@ -199,7 +198,7 @@ def case_of(answer: Mapping[str, Any], owner: str, at: float) -> Case:
     later = remedy.get("not_before")
     not_before = datetime.fromisoformat(later.replace("Z", "+00:00")).timestamp() if later else None
     label = hold.get("rule") or hold["template"]
-    return Case(given, label, remedy["text"], edits, by_hand, not_before)
+    return Case(given, label, edits, by_hand, not_before)
 
 
 def read_commands(commands: Iterable[str], job: str) -> tuple[tuple[tuple[str, str], ...], bool]:
@@ -312,7 +311,7 @@ def _alone(
         step = Step.RELEASE
     elif given.verdict == "FIX":
         if case.by_hand or not case.edits:
-            return leave(f"it needs you: {case.text}")
+            return leave("it needs you first; the advice says what to do")
         if not wishes.fix:
             return leave("--fix edits and releases it")
         step = Step.EDIT

@@ -427,9 +427,8 @@ def outcome(applied: Applied) -> str:
                 done[action.action].append(str(job))
             elif action.message != "see below":
                 lines.append(f"{job}: {action.action} {action.result.value}: {action.message}")
-    for action_name, jobs in done.items():
-        word = {"release": "released", "edit": "edited", "remove": "removed"}[action_name]
-        lines.insert(0, f"{word}: {_named(jobs)}")
+    words = {"edit": "edited", "release": "released", "remove": "removed"}
+    lines = [f"{words[name]}: {_named(done[name])}" for name in words if name in done] + lines
     waiting = [c for c in applied.plan.choices if c.step is Step.WAIT]
     if waiting:
         lines.append(

@@ -82,7 +82,7 @@ def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
     cases = [case(0, "FIX", by_hand=True), case(1, "FIX", edits=())]
     found = plan(cases, wishes=Wishes(fix=True))
     assert steps(found) == [Step.LEAVE, Step.LEAVE]
-    assert found.choices[0].why == "it needs you: do this"
+    assert found.choices[0].why == "it needs you first; the advice says what to do"
 
 
 @pytest.mark.parametrize(
