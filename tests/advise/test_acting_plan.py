@@ -36,9 +36,7 @@ def case(proc: int = 0, verdict: str = "RELEASE", chance: float = 0.9, holds: in
         template=more.pop("template", "file server trouble"), owner="alice",
         code=more.pop("code", 13), subcode=256,
     )  # fmt: skip
-    return Case(
-        given, "label", "do this", edits, more.pop("by_hand", False), more.pop("not_before", None)
-    )
+    return Case(given, "label", edits, more.pop("by_hand", False), more.pop("not_before", None))
 
 
 def standing(case: Case, **changes: object) -> Standing:
