@@ -38,6 +38,8 @@ STATUS_WORDS = {
 MOST_PROCS = (1 << 24) - 1
 # The event of a hold and the schedd's time of it may differ by some seconds.
 SAME_HOLD_SECONDS = 5.0
+QUARTER = 900.0
+MOST_ZONES_APART = 26 * 3600.0
 # Jobs' own logs are read up to so much; beyond that the rules answer.
 MOST_OWN_LOGS = 50
 MOST_OWN_LOG_BYTES = 64 << 20
@@ -209,7 +211,7 @@ def _chosen(
     number = question.number
     if not question.wanted:
         every = kept.open_holds(owner) if number is None else kept.numbered_holds(number, owner)
-        return [hold_of_episode(episode, kept) for episode in every]
+        return [hold_of_episode(episode, kept, number is not None) for episode in every]
     holds: list[Hold] = []
     for jobs in question.wanted:
         last = MOST_PROCS if jobs.first is None else jobs.last or jobs.first
@@ -226,7 +228,7 @@ def _chosen(
                 )
             which = f"has no hold number {number}" if number else "is not on hold"
             raise NoSuchJob(f"job {jobs}: {which}")
-        holds += [hold_of_episode(episode, kept) for episode in chosen]
+        holds += [hold_of_episode(episode, kept, number is not None) for episode in chosen]
     return holds
 
 
@@ -355,10 +357,14 @@ def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
     """Tell whether what is kept is the hold that the job is in."""
     if episode is None or not episode.is_open:
         return False
-    entered = float(live.ad.get("EnteredCurrentStatus", 0))
-    near = abs(episode.time_us / 1e6 - entered) <= SAME_HOLD_SECONDS
-    # Without a time zone in the log the times may be hours apart; the words then decide.
-    return near or episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
+    apart = abs(episode.time_us / 1e6 - float(live.ad.get("EnteredCurrentStatus", 0)))
+    if apart <= SAME_HOLD_SECONDS:
+        return True
+    # A log in another zone's time is off by that zone, in whole quarters of an hour; the words
+    # must then be the same. Another hold with the same words came at some other time.
+    off = min(apart % QUARTER, QUARTER - apart % QUARTER)
+    same = episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
+    return same and off <= SAME_HOLD_SECONDS and apart <= MOST_ZONES_APART
 
 
 def _own_episodes(
@@ -396,7 +402,7 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold:
     if kept is not None:
         episode = kept.find(job.cluster, job.proc, number, job.access_point)
         if episode is not None:
-            return hold_of_episode(episode, kept)
+            return hold_of_episode(episode, kept, past=True)
     path = live.ad.get("UserLog")
     if path:
         full = os.path.join(str(live.ad.get("Iwd", "")), str(path))
@@ -406,7 +412,7 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold:
             own = None
         episode = own.find(job.cluster, job.proc, number) if own and own.last_us else None
         if own and episode is not None:
-            return hold_of_episode(episode, own)
+            return hold_of_episode(episode, own, past=True)
     raise NoSuchJob(f"job {job}: has no hold number {number}, as far as store and log tell")
 
 

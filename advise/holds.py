@@ -34,6 +34,7 @@ class Hold:
     episode: KeptEpisode | None = field(default=None, repr=False)
     kept: KeptEpisodes | None = field(default=None, repr=False)  # where the episode is from
     missing: str = ""  # what would have made the answer better, and how to get it
+    past: bool = False  # judged as of then: nothing that came later counts
 
     @property
     def template_id(self) -> int | None:
@@ -63,7 +64,7 @@ def _places(kept: KeptEpisodes) -> dict[str, int]:
     return _known_places[names]
 
 
-def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, missing: str = "") -> Hold:
+def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, past: bool = False) -> Hold:
     """Return the hold that a store or a log tells of."""
     return Hold(
         job=episode.job,
@@ -78,7 +79,7 @@ def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, missing: str = "")
         point=episode.point,
         episode=episode,
         kept=kept,
-        missing=missing,
+        past=past,
     )
 
 

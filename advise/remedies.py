@@ -196,7 +196,8 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     peak = max(measured, default=0.0)
     floor = max(peak, request or 0.0)
     kin, overruns = _empty(), _empty()
-    if hold.kept is not None and hold.episode is not None:
+    # What jobs used that finished is kept without its time: it may be younger than a past hold.
+    if hold.kept is not None and hold.episode is not None and not hold.past:
         kin, overruns = hold.kept.memory_of_kin(hold.episode.kin), hold.kept.overruns()
     size = size_above(floor, kin, overruns, "MB")
     value = round_up(size.value, site.max_request_memory_mb)
@@ -218,7 +219,9 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
                       by_hand=True)  # fmt: skip
     peak = max(used, default=0.0)
     floor = max(peak, request or 0.0)
-    mates = _empty() if hold.kept is None else hold.kept.disk_of_mates(hold.job.cluster)
+    mates = _empty()
+    if hold.kept is not None and not hold.past:
+        mates = hold.kept.disk_of_mates(hold.job.cluster)
     size = size_above(floor / 1024, mates, _empty(), "MB")
     value = round_up(size.value, site.max_request_disk_mb)
     stopped = f"it was stopped at {peak / 1024:,.0f} MB" if peak else "usage was not measured"

@@ -443,19 +443,19 @@ class KeptEpisodes:
 
     def latest_of(self, jobs: Iterable[JobId]) -> dict[JobId, KeptEpisode]:
         """Return the last hold of each of these jobs that has any."""
-        points = {name: number for number, name in self.access_points.items()}
-        numbers = [
-            _job_number(points[job.access_point], job.cluster, job.proc)
-            for job in jobs
-            if job.access_point in points
-        ]
+        asked: dict[int, JobId] = {}
+        for job in jobs:
+            for number in self._job_numbers(job.cluster, job.proc, job.access_point):
+                asked[number] = job
+        numbers = list(asked)
         found = {}
         for at in range(0, len(numbers), 500):  # as many as SQLite takes at a time
             some = numbers[at : at + 500]
             marks = ",".join("?" * len(some))
             newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
             for one in self._select(f"kept_episodes.episode IN ({newest})", some):
-                found[one.job] = one
+                points = self._points_called(one.job.access_point)
+                found[asked[_job_number(points[0], one.job.cluster, one.job.proc)]] = one
         return found
 
     def like_cases(
@@ -575,10 +575,20 @@ class KeptEpisodes:
         )
 
     def _job_numbers(self, cluster: int, proc: int, access_point: str | None) -> list[int]:
+        return [_job_number(number, cluster, proc) for number in self._points_called(access_point)]
+
+    def _points_called(self, name: str | None) -> list[int]:
+        """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
+        known = self.access_points
+        if name is None:
+            return list(known)
+        if exact := [number for number, full in known.items() if full == name]:
+            return exact
+        host = name.split("@")[-1]
         return [
-            _job_number(number, cluster, proc)
-            for number, name in self.access_points.items()
-            if access_point in (None, name)
+            number
+            for number, full in known.items()
+            if full.split("@")[-1] == host or full.split("@")[-1].startswith(f"{host}.")
         ]
 
     def _select(self, where: str, values: Sequence[object]) -> list[KeptEpisode]:

@@ -77,6 +77,25 @@ def test_a_chosen_hold_is_judged_by_what_was_known_then(event_log):
     assert last["p_success"] < first["p_success"]
 
 
+@pytest.mark.parametrize("name", ["released_and_held_again.log", "released_and_succeeded.log"])
+def test_nothing_behind_a_chosen_hold_is_looked_at(event_log, tmp_path, name):
+    whole = event_log(name).read_bytes()
+    held = whole.index(b"...\n", whole.index(b"\n012 (")) + 4
+    cut = tmp_path / name
+    cut.write_bytes(whole[:held])
+    [then] = answers("--log", cut, "--hold", "1")
+    later = [one for one in answers("--log", event_log(name), "--hold", "1")
+             if one["job"] == then["job"]]  # fmt: skip
+    assert later == [then]
+
+
+def test_several_ids_and_a_hold_number_work_together(event_log):
+    log = event_log("missing_input.log")
+    found = answers("--log", log, "4.1", "4.3", "--hold", "1")
+    assert [one["job"] for one in found] == ["4.1", "4.3"]
+    assert [one["job"] for one in answers("--log", log, "4.0-1", "4.3")] == ["4.0", "4.1", "4.3"]
+
+
 def test_the_text_groups_jobs_and_ends_with_totals(event_log):
     done = advice("--log", event_log("missing_input.log"), "--log", event_log("held_by_owner.log"))
     assert done.returncode == 0

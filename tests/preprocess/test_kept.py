@@ -143,6 +143,10 @@ def test_holds_are_found_by_job_and_number(
     assert kept.find(cluster, proc, access_point="elsewhere") is None
     assert kept.latest_of([last.job])[last.job].episode == last.episode
     assert [one.number for one in kept.holds_of(cluster, proc, proc)] == [1, 2]
+    named = KeptEpisodes.of_timeline(log_timeline([log], CLOCK, "me@ap1.example.org"))
+    for name in ("me@ap1.example.org", "ap1.example.org", "ap1"):
+        assert named.find(cluster, proc, access_point=name) is not None
+    assert named.find(cluster, proc, access_point="ap") is None
     # What became of the first hold was known at the second, and not before it.
     cases = kept.like_cases(last.template_id, last.time_us, 3600, before=last.sequence + 1)
     assert (cases.released, cases.succeeded) == (1, 0)
