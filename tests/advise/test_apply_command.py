@@ -50,6 +50,14 @@ batch_name = {name}
 request_memory = 16
 queue {count}
 """
+TOO_SHORT = """
+executable = /bin/sleep
+arguments = 6
+transfer_executable = false
+allowed_execute_duration = 2
+log = short.log
+queue 3
+"""
 ON_HOLD = """
 executable = /bin/sleep
 arguments = 0
@@ -310,6 +318,20 @@ def test_other_peoples_jobs_are_htcondors_to_grant(site: Site) -> None:
     granted = site.advice(*arguments, user=site.pool.account)
     assert granted.returncode == 0, granted.stderr
     site.pool.wait_for(cluster, JobStatus.COMPLETED)
+
+
+def test_what_is_printed_for_a_group_can_be_pasted(site: Site) -> None:
+    cluster = site.submit(TOO_SHORT)
+    shown = site.advice(str(cluster)).stdout
+    commands = [line.strip() for line in shown.splitlines() if line.startswith(" " * 11)]
+    edits = [command for command in commands if command.startswith("condor_qedit -constraint")]
+    assert len(edits) == 1, shown
+    for command in commands:
+        done = site.run("/bin/sh", "-c", command)
+        assert done.returncode == 0, (command, done.stderr)
+    ads = site.pool.wait_for(cluster, JobStatus.COMPLETED)
+    assert {ad["AllowedExecuteDuration"] for ad in ads} == {60}
+    assert len(ads) == 3
 
 
 def test_what_a_person_holds_is_left_alone(site: Site) -> None:
