@@ -1,7 +1,13 @@
-"""Make a whole model around the winning trial's network, and register it as a candidate."""
+"""Make a whole model with the winning trial's settings, and register it as a candidate.
+
+A trial trains the network alone. The model that answers is made of rules, trees and network,
+weighed and calibrated together (model/held_train.py); so the winner's settings are trained once
+more that way, on all that is not the test split.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,24 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from condor_advice.dag.episodes import load_episodes, load_split
+from condor_advice.dag.episodes import PARTS, load_episodes
+from condor_advice.dag.nodes import settings_of
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import Trial
-from condor_advice.model import (
-    calibration,
-    conformal,
-    held,
-    held_train,
-    manifest,
-    stack,
-    thresholds,
-)
+from condor_advice.model import calibration, held_train, manifest
+from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.infer import LstmNetwork
-from condor_advice.model.registry import Registry
-from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.tensors import TensorSpec
+from condor_advice.preprocess.labels import NO_LABEL
 
 
 def can_serve(trial: Trial) -> bool:
@@ -34,103 +31,88 @@ def can_serve(trial: Trial) -> bool:
     return not trial.parameters.get("neighbours", 0)
 
 
-def register(plan: Plan, trial: Trial, evaluation: Mapping[str, Any], registry: Registry) -> str:
-    """Add the winner to the registry; its name there.
-
-    Rules and trees are trained on what the network was trained on, and the parts are weighed
-    and calibrated on the validation split, which none of them learned from.
-    """
-    key = plan.prepared_for(trial.parameters)
-    path = plan.prepared_file(key)
-    parts = load_split(path)
-    whole, _ = load_episodes(path)
-    settings = held_train.HeldSettings(parts=("rules", "trees"), seed=plan.seeds[0])
-    base = held_train.train(parts["train"], settings)
-    arrays_file = plan.trial_directory(trial.number) / "out" / "model.npz"
-    network = LstmNetwork.from_arrays(manifest.read_arrays(arrays_file.read_bytes(), arrays_file))
-    digest = whole.hash()
-    created = manifest.now()
-    model = _with_network(base.model, network, parts["validation"], settings)
-    model = replace(
-        model,
-        name=manifest.new_name(created, digest),
-        spec=TensorSpec(**plan.prepared[key]),
-        trained=whole.summary()
-        | {"from": base.model.trained["from"], "until": base.model.trained["until"]},
-    )
-    directory = plan.directory / "candidate"
-    directory.mkdir(exist_ok=True)
-    for old in directory.iterdir():
-        old.unlink()
-    manifest.save_arrays(directory / held.LSTM, network.arrays())
-    held.save(
-        model,
-        directory,
-        {
-            "data_hash": digest,
-            "created": created,
-            "metrics": _metrics(model, parts) | {"network": dict(evaluation)},
-            "settings": {
-                "held": settings.as_dict(),
-                "sweep": {
-                    "name": plan.name,
-                    "directory": str(plan.directory),
-                    "trial": trial.number,
-                    "method": plan.method,
-                    "trials": plan.trials,
-                    "parameters": dict(trial.parameters),
-                    "metric": {"name": plan.metric.name, "value": trial.best(plan.metric)},
-                    "sources": [f"{s.kind}: {Path(s.value).name}" for s in plan.sources],
-                    "split_hash": parts["train"].hash(),
-                },
-            },
-            "seeds": {"search": plan.search_seed}
-            | {f"training_{index}": seed for index, seed in enumerate(plan.seeds)},
+def lineage(plan: Plan, trial: Trial) -> dict[str, Any]:
+    """Return where a winner comes from, for its manifest."""
+    return {
+        "name": plan.name,
+        "directory": plan.directory.name,
+        "created": plan.created,
+        "method": plan.method,
+        "trials": plan.trials,
+        "trial": trial.number,
+        "parameters": dict(trial.parameters),
+        "metric": {
+            "name": plan.metric.name,
+            "goal": plan.metric.goal,
+            "value": trial.best(plan.metric),
         },
+        "seeds": list(plan.seeds),
+        "search_seed": plan.search_seed,
+        "sources": [f"{source.kind}: {Path(source.value).name}" for source in plan.sources],
+    }
+
+
+def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], out: Path) -> None:
+    """Train the model and write it with its manifest; `task` is what the trial's node was given.
+
+    The test split is looked at once, for the manifest's figures.
+    """
+    whole, more = load_episodes(data_file)
+    rows = {name: more[f"rows_{name}"] for name in PARTS}
+    settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
+    settings = replace(
+        settings,
+        lstm=replace(settings_of(dict(task)), seed=settings.seed),
+        trees=replace(settings.trees, seed=settings.seed, threads=int(task["threads"])),
     )
-    return registry.add(directory)
+    trained = held_train.train(whole.take(before_test(whole, rows)), settings)
+    figures = {
+        "validation": held_train.validation_figures(trained),
+        "test": test_figures(trained.model, whole.take(rows["test"])),
+    }
+    held_train.save(trained, out, settings, figures)
+    written = manifest.read(out).manifest
+    manifest.write(
+        out,
+        replace(
+            written,
+            data_hash=whole.hash(),
+            settings=dict(written.settings) | {"sweep": dict(lineage)},
+        ),
+    )
 
 
-def _with_network(
-    model: HeldModel, network: LstmNetwork, data: HeldData, settings: held_train.HeldSettings
-) -> HeldModel:
-    """Return the model with a network as one more part, weighed and calibrated anew."""
+def before_test(data: HeldData, rows: Mapping[str, Any]) -> Any:
+    """Return the rows to train on: both other parts of the split, and what has no label.
+
+    Episodes without a label tell which ones get released at all. Those behind the beginning of
+    the test are left out, and so are labels that were still open then.
+    """
+    chosen = [rows["train"], rows["validation"]]
+    for index in range(len(data.sources)):
+        own = data.source == index
+        test = rows["test"][own[rows["test"]]]
+        border = data.time[test].min() if len(test) else np.iinfo(np.int64).max
+        chosen.append(np.flatnonzero(own & (data.label == NO_LABEL) & (data.time < border)))
+    return np.sort(np.concatenate(chosen))
+
+
+def test_figures(model: HeldModel, data: HeldData) -> dict[str, float]:
+    """Return how good a model is on episodes that it never saw."""
     label = data.label.astype(np.float64)
-    weight = np.ones(len(label))
-    margins = model.part_margins(data.features, data.steps, data.offsets)
-    margins["lstm"] = network.margins(data.steps, data.offsets)
-    weights, bias = stack.fit(margins, label, weight)
-    margin = stack.combine(margins, weights, bias)
-    chosen, _ = calibration.choose(margin, label, weight, data.kin, settings.seed)
-    p = chosen(margin)
-    lines = thresholds.choose(p, label, thresholds.job_costs(data.features, FEATURE_NAMES))
-    return replace(
-        model,
-        weights=weights,
-        bias=bias,
-        centre={part: float(np.mean(values)) for part, values in margins.items()},
-        calibration=chosen,
-        interval=calibration.fit_interval(p, label, data.kin),
-        abstention=conformal.choose_bounds(p, label, data.kin, settings.risk),
-        release_above=lines["cost"],
-        thresholds=lines,
-        lstm=network,
-    )
+    p = model.predict(data.features, data.steps, data.offsets).p_success
+    return {
+        "episodes": len(data),
+        "log_loss": calibration.log_loss(label, p),
+        "roc_auc": roc_auc(label, p),
+        "pr_auc": pr_auc(label, p),
+        "brier": float(np.mean((p - label) ** 2)),
+        "calibration_error": calibration.calibration_error(label, p),
+    }
 
 
-def _metrics(model: HeldModel, parts: Mapping[str, HeldData]) -> dict[str, Any]:
-    from condor_advice.model.failure_metrics import pr_auc, roc_auc
-
-    found = {}
-    for name in ("validation", "test"):
-        data = parts[name]
-        label = data.label.astype(np.float64)
-        p = model.predict(data.features, data.steps, data.offsets).p_success
-        found[name] = {
-            "episodes": len(data),
-            "log_loss": calibration.log_loss(label, p),
-            "roc_auc": roc_auc(label, p),
-            "pr_auc": pr_auc(label, p),
-            "brier": float(np.mean((p - label) ** 2)),
-        }
-    return found
+def build_listed(inputs: Path, out: Path) -> None:
+    """Build the candidate that was laid out for the evaluation, unless none can serve."""
+    listed = json.loads((inputs / "winner.json").read_text())
+    if listed:
+        build(inputs / listed["data"], listed["task"], listed["lineage"], out)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from condor_advice.dag.sweepfile import Split
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.held_data import HeldData, from_export, from_samples, join
+from condor_advice.model.held_features import ReasonRates, context_rows, derive
 from condor_advice.model.manifest import save_arrays
 from condor_advice.preprocess.samples import Samples
 from condor_advice.preprocess.splits import split_by_time
+from condor_advice.preprocess.steps import job_parts
 from condor_advice.preprocess.stream import OUTCOME, EpisodeStream
 from condor_advice.preprocess.tensors import TensorSpec
 from condor_advice.preprocess.timeline import Timeline, log_timeline, store_timeline
@@ -51,10 +53,13 @@ def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
             return _collect(store_timeline(store), spec, source["name"])
     logs = [directory / name for name in source["files"]]
     clock = Clock(find_zone(source["zone"]))
-    return _collect(log_timeline(logs, clock, source["name"]), spec, source["name"])
+    timeline = log_timeline(logs, clock, source["name"])
+    return _collect(timeline, spec, source["name"], source.get("repaired", {}))
 
 
-def _collect(timeline: Timeline, spec: TensorSpec, name: str) -> HeldData:
+def _collect(
+    timeline: Timeline, spec: TensorSpec, name: str, repaired: Mapping[str, float] | None = None
+) -> HeldData:
     """Read a timeline's episodes; the steps of neighbours stand before those of the job."""
     stream = EpisodeStream(spec, names=timeline.names)
     batches = list(stream.run(timeline))
@@ -76,7 +81,23 @@ def _collect(timeline: Timeline, spec: TensorSpec, name: str) -> HeldData:
         outcomes,
         stream.names,
     )
-    return from_samples(samples, name)
+    return from_samples(samples, name, _changed(samples, repaired or {}))
+
+
+def _changed(samples: Samples, repaired: Mapping[str, float]) -> npt.NDArray[np.bool_]:
+    """Tell which holds were released after somebody repaired the job, where that is known."""
+    changed = np.zeros(len(samples), np.bool_)
+    if not repaired:
+        return changed
+    for row, job in enumerate(samples.episodes["job"].tolist()):
+        _, cluster, proc = job_parts(job)
+        at = repaired.get(f"{cluster}.{proc}")
+        if at is not None:
+            held = int(samples.episodes["time"][row]) / 1e6
+            released = int(samples.outcomes["released"][row]) / 1e6
+            # The time of a repair is known to the second.
+            changed[row] = released > 0 and held <= at + 1 and released >= at - 1
+    return changed
 
 
 def _with_neighbours(
@@ -119,6 +140,8 @@ def merge_shards(parts: list[HeldData], split: Split) -> tuple[HeldData, dict[st
     """
     data = join(parts)
     data.check()
+    # As `condor-advice train` has it: what had to be repaired would have failed as it was.
+    data = replace(data, label=np.where(data.changed, 0, data.label).astype(np.int8))
     sides: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in PARTS}
     for index, name in enumerate(data.sources):
         rows = np.flatnonzero(data.source == index)
@@ -142,6 +165,23 @@ def merge_shards(parts: list[HeldData], split: Split) -> tuple[HeldData, dict[st
                 "logs, or change split (for logs of less than a day lower its gap_seconds)"
             )
     return data, joined
+
+
+def contexts(parts: Mapping[str, HeldData]) -> dict[str, npt.NDArray[np.float32]]:
+    """Return what the network is told beside the events, for each part of a split.
+
+    How reasons ended is learned from the training part; there, an episode's own kin are left
+    out of what it is told.
+    """
+    train = parts["train"]
+    label, weight = train.label.astype(np.float64), np.ones(len(train))
+    rates = ReasonRates.learn(train.features, label, weight)
+    found = {}
+    for name, data in parts.items():
+        without = (label, weight, train.kin) if name == "train" else None
+        derived = derive(data.features, rates.chances(data.features, without))
+        found[name] = context_rows(data.features, derived)
+    return found
 
 
 def load_split(path: Path) -> dict[str, HeldData]:

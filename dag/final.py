@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name
-from condor_advice.dag.scripts import best_trials, lay_out_evaluation, write_whole
+from condor_advice.dag.plan import Plan
+from condor_advice.dag.scripts import lay_out_evaluation, write_whole
 from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError
 
@@ -31,7 +31,7 @@ def main() -> None:
     else:
         try:
             evaluation = evaluate(plan, trials)
-            facts["model"] = register(plan, trials, evaluation)
+            facts["model"] = register(plan)
         except AdviceError as error:
             problem = error
             facts["model"] = f"none: {error}"
@@ -62,28 +62,26 @@ def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
     return evaluation
 
 
-def register(plan: Plan, trials: list[Trial], evaluation: list[dict[str, Any]]) -> str:
-    """Register the best trial that the advice path could use; the model's name."""
-    from condor_advice.dag import candidate
+def register(plan: Plan) -> str:
+    """Register the best trial's model, which the evaluate node trained; its name."""
+    from condor_advice.dag.candidate import build_listed
+    from condor_advice.model import manifest
     from condor_advice.model.registry import Registry
 
-    ranked = [trial for trial in best_trials(plan, trials) if candidate.can_serve(trial)]
-    if not ranked:
+    model = plan.directory / "evaluate" / "out" / "candidate"
+    inputs = plan.directory / "evaluate" / "in"
+    if json.loads((inputs / "winner.json").read_text()) is None:
         raise AdviceError(
             f"{plan.directory}: no trial can be registered: those with a result look at "
             "neighbours' steps, which the advice path does not read; add neighbours: 0 to the "
             "search"
         )
-    winner = ranked[0]
-    figures = next((one for one in evaluation if one["trial"] == winner.number), {})
+    if not (model / manifest.MANIFEST).exists():
+        build_listed(inputs, model)
     with SweepState(plan.directory) as state:
-        known = state.noted("winner")
-        if known and known["trial"] == winner.number and known["epoch"] == winner.epoch:
-            return str(known["model"])  # a second FINAL of the same sweep
-        name = candidate.register(plan, winner, figures, Registry(state.noted("registry")))
+        name = Registry(state.noted("registry")).add(model)
         state.note("model", name)
-        state.note("winner", {"trial": winner.number, "epoch": winner.epoch, "model": name})
-    print(f"{trial_name(winner.number)} is registered as model {name}")
+    print(f"the best trial's model is registered as {name}")
     return name
 
 

@@ -8,6 +8,8 @@ needs no network. Exit status HOPELESS says that another run would end the same 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import math
 import os
@@ -32,7 +34,7 @@ OUT = Path("out")
 CHECKPOINT = 85
 METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
 # Set for every trial by the sweep itself.
-_NOT_SEARCHED = ("seed", "threads", "max_steps")
+_NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")
 
 
 def trial_parameters() -> dict[str, Any]:
@@ -78,8 +80,6 @@ def check(plan_file: str) -> None:
     wanted |= {"pyarrow"} if "export" in kinds else set()
     wanted |= {"zstandard"} if "store" in kinds else set()
     wanted |= {"wandb"} if plan["tracking"] != "off" else set()
-    import importlib
-
     missing, found = [], {}
     for name in sorted(wanted):
         try:
@@ -140,7 +140,7 @@ def merge(plan_file: str, key: str) -> None:
 
 def trial() -> None:
     """Train one trial up to the next band, with a checkpoint now and then."""
-    from condor_advice.dag.episodes import load_split
+    from condor_advice.dag.episodes import contexts, load_split
 
     began = time.monotonic()
     task = json.loads(Path("task.json").read_text())
@@ -153,6 +153,7 @@ def trial() -> None:
             states.mkdir()
     settings = settings_of(task)
     data = load_split(Path("data.npz"))
+    beside = contexts(data)
     until = int(task["until"])
     done = _epochs_done(states, task["seeds"])
     trained: dict[int, TrainedLstm] = {}
@@ -161,7 +162,7 @@ def trial() -> None:
         done = min(done + 1, until)
         for seed in task["seeds"]:
             one = replace(settings, seed=seed, epochs=done)
-            trained[seed] = _train(data, one, states / f"seed-{seed}.pt")
+            trained[seed] = _train(data, beside, one, states / f"seed-{seed}.pt")
         if min(len(one.history) for one in trained.values()) < done:
             break  # no gain any more
         if done < until and time.monotonic() - began >= task["checkpoint_seconds"]:
@@ -183,7 +184,9 @@ def settings_of(task: dict[str, Any]) -> LstmSettings:
     )
 
 
-def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
+def _train(
+    data: dict[str, HeldData], beside: dict[str, Any], settings: LstmSettings, state: Path
+) -> TrainedLstm:
     from condor_advice.model import lstm
 
     def check(report: lstm.EpochReport) -> None:
@@ -192,7 +195,8 @@ def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> Tr
                 f"the loss was not finite after epoch {report.epoch}: these parameters do not train"
             )
 
-    return lstm.train(data["train"], data["validation"], settings, state, check)
+    context = (beside["train"], beside["validation"])
+    return lstm.train(data["train"], data["validation"], settings, state, check, context=context)
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:
@@ -282,12 +286,18 @@ def run_identity(sweep: str, number: int) -> str:
 
 
 def evaluate() -> None:
-    """Try the best trials' networks on the test split."""
+    """Try the best trials' networks on the test split, and train the model of the best one."""
     from condor_advice.dag.evaluation import evaluate_candidates
 
-    found = evaluate_candidates(Path("candidates.json"), Path("."))
+    found = evaluate_candidates(Path("candidates.json"), Path())
     write_whole(OUT / "evaluation.json", json.dumps(found))
     print(json.dumps(found))
+    if importlib.util.find_spec("xgboost") is None:
+        print("no xgboost here: the FINAL node trains the candidate", file=sys.stderr)
+        return
+    from condor_advice.dag.candidate import build_listed
+
+    build_listed(Path(), OUT / "candidate")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Recording:
 
     bytes: int
     unpack: Callable[[Path], Path]  # below a directory; returns the event log
+    # Where it is known: when which job was repaired, given the event log that was unpacked.
+    repaired: Callable[[Path], dict[str, float]] = lambda _log: {}
 
 
 class NoSpace(AdviceError):
@@ -126,7 +128,7 @@ def plan_sweep(
 def needed_packages(sweep: SweepFile) -> list[str]:
     """Return the distributions that nodes import, beside our own."""
     kinds = {source.kind for source in sweep.sources}
-    found = ["numpy", "torch", "tzdata", "zstandard"]
+    found = ["numpy", "torch", "tzdata", "zstandard", "xgboost-cpu"]
     found += ["pyarrow"] if "export" in kinds else []
     found += ["wandb"] if sweep.tracking != "off" else []
     return found
@@ -227,7 +229,10 @@ def _take_shard(source: Source, directory: Path, recordings: Mapping[str, Record
     else:
         about["zone"] = _zone()
         if source.kind == "recording":
-            files = _rotations(recordings[source.value].unpack(directory / "unpacked"))
+            recording = recordings[source.value]
+            log = recording.unpack(directory / "unpacked")
+            files = _rotations(log)
+            about["repaired"] = recording.repaired(log)
             about["zone"] = "UTC"
         else:
             files = _rotations(Path(source.value))

@@ -107,8 +107,21 @@ def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
     inputs = directory / "in"
     inputs.mkdir(parents=True, exist_ok=True)
     (directory / "out" / "result.json").unlink(missing_ok=True)
+    task = task_of(plan, trial) | {"wandb_sweep": wandb_sweep}
+    write_whole(inputs / "task.json", json.dumps(task))
+    data = plan.prepared_file(plan.prepared_for(trial.parameters))
+    link(data, inputs / "data.npz")
+    # Where the last run stopped; without it the job begins at the beginning.
+    left = directory / "out" / "state"
+    shutil.rmtree(inputs / "resume", ignore_errors=True)
+    if trial.epoch and left.is_dir():
+        shutil.copytree(left, inputs / "resume")
+
+
+def task_of(plan: Plan, trial: Trial) -> dict[str, Any]:
+    """Return what a trial's node is told."""
     epochs = int(trial.parameters["epochs"])
-    task = {
+    return {
         "trial": trial.number,
         "parameters": dict(trial.parameters),
         "run": trial.runs,
@@ -121,17 +134,8 @@ def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
         "threads": plan.resources.cpus,
         "tracking": plan.tracking,
         "sweep": plan.name,
-        "wandb_sweep": wandb_sweep,
         "texts": dict(plan.texts),
     }
-    write_whole(inputs / "task.json", json.dumps(task))
-    data = plan.prepared_file(plan.prepared_for(trial.parameters))
-    link(data, inputs / "data.npz")
-    # Where the last run stopped; without it the job begins at the beginning.
-    left = directory / "out" / "state"
-    shutil.rmtree(inputs / "resume", ignore_errors=True)
-    if trial.epoch and left.is_dir():
-        shutil.copytree(left, inputs / "resume")
 
 
 def link(source: Path, target: Path) -> None:
@@ -254,7 +258,7 @@ def prepare_evaluation(plan: Plan, node: str) -> int:
     """Lay out the best trials' models for the node that tries them on the test split."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
-    (plan.directory / "evaluate" / "out" / "evaluation.json").unlink(missing_ok=True)
+    shutil.rmtree(plan.directory / "evaluate" / "out", ignore_errors=True)
     lay_out_evaluation(plan, trials)
     return DONE
 
@@ -273,7 +277,24 @@ def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
         link(plan.prepared_file(key), inputs / f"{key}.npz")
         candidates.append({"trial": trial.number, "data": f"{key}.npz"})
     write_whole(inputs / "candidates.json", json.dumps(candidates))
+    write_whole(inputs / "winner.json", json.dumps(_winner(plan, trials, inputs)))
     return inputs
+
+
+def _winner(plan: Plan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
+    """Return what is needed to train the best trial's model; None when none could serve."""
+    from condor_advice.dag.candidate import can_serve, lineage
+
+    ranked = [trial for trial in best_trials(plan, trials) if can_serve(trial)]
+    if not ranked:
+        return None
+    key = plan.prepared_for(ranked[0].parameters)
+    link(plan.prepared_file(key), inputs / f"{key}.npz")
+    return {
+        "data": f"{key}.npz",
+        "task": task_of(plan, ranked[0]),
+        "lineage": lineage(plan, ranked[0]),
+    }
 
 
 def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:

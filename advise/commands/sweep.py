@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,11 +69,21 @@ def recordings() -> dict[str, Recording]:
     """Return the lab's recordings, which dag/ does not know of."""
     from condor_advice.dag.planning import Recording
     from condor_advice.lab.recording import shipped, unpack
+    from condor_advice.lab.truth import read_truth
+
+    def repaired(log: Path) -> dict[str, float]:
+        truth = read_truth(log.parent.parent / "truth.jsonl")
+        return {
+            f"{cluster}.{proc}": datetime.fromisoformat(one.fixed).timestamp()
+            for (cluster, proc), one in truth.items()
+            if one.fixed
+        }
 
     def opener(name: str) -> Recording:
         return Recording(
             20 * int(shipped()[name]["bytes"]),
             lambda into: unpack(name, into) / "events" / "EventLog",
+            repaired,
         )
 
     return {name: opener(name) for name in shipped()}

@@ -198,8 +198,8 @@ def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready)
     assert go_on(plan, 0, "2.0") == (scripts.DONE, scripts.DONE)
     assert trial_of(plan, 0).state is TrialState.FINISHED
     # In one go it would have been the same.
-    whole = ready_twin(plan)
-    assert trial_of(plan, 0).epochs == whole
+    whole = train_here(plan).history
+    assert trial_of(plan, 0).epochs == {one.epoch: one.metrics() for one in whole}
     results = [go_on(plan, number, f"{number}.0")[1] for number in (1, 2)]
     states = [trial_of(plan, number).state for number in (1, 2)]
     assert results[-1] == scripts.DONE
@@ -207,16 +207,22 @@ def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready)
     assert "after 2 epochs its best is" in trial_of(plan, 2).reason
 
 
-def ready_twin(plan: Plan) -> dict[int, dict[str, float]]:
+def train_here(plan: Plan, seed: int = 0) -> Any:
     """Train trial 0 of a sweep again, in this process and without a stop."""
-    from condor_advice.dag.episodes import load_split
-    from condor_advice.dag.nodes import settings_of
+    from dataclasses import replace
+
+    from condor_advice.dag.episodes import contexts, load_split
     from condor_advice.model import lstm
 
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
     data = load_split(plan.prepared_file(plan.prepared_for(task["parameters"])))
-    trained = lstm.train(data["train"], data["validation"], settings_of(task))
-    return {report.epoch: report.metrics() for report in trained.history}
+    beside = contexts(data)
+    return lstm.train(
+        data["train"],
+        data["validation"],
+        replace(nodes.settings_of(task), seed=seed),
+        context=(beside["train"], beside["validation"]),
+    )
 
 
 def test_a_job_that_failed_is_retried_and_only_so_often(ready):
@@ -277,18 +283,7 @@ def test_several_seeds_are_told_as_their_mean(ready):
     plan = ready(trials=1, parameters=constant(2), section={"seeds": [0, 1]})
     assert go_on(plan, 0) == (scripts.DONE, scripts.DONE)
     trial = trial_of(plan, 0)
-    single = []
-    for seed in (0, 1):
-        from dataclasses import replace
-
-        from condor_advice.dag.episodes import load_split
-        from condor_advice.dag.nodes import settings_of
-        from condor_advice.model import lstm
-
-        task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
-        data = load_split(plan.prepared_file(plan.prepared_for(task["parameters"])))
-        settings = replace(settings_of(task), seed=seed)
-        single.append(lstm.train(data["train"], data["validation"], settings).history[-1])
+    single = [train_here(plan, seed).history[-1] for seed in (0, 1)]
     mean = sum(one.validation_loss for one in single) / 2
     assert trial.epochs[2]["validation_loss"] == pytest.approx(mean, rel=1e-12)
     assert single[0].validation_loss != single[1].validation_loss
