@@ -42,6 +42,7 @@ def create_sweep(plan: Plan) -> str | None:
     with SweepState(plan.directory) as state:
         if (known := state.noted("wandb_sweep")) is not None:
             return str(known)
+        os.environ.setdefault("WANDB_DIR", str(plan.directory / "logs"))  # for its own logs
         wandb = _wandb()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # it prints the sweep's address
@@ -123,7 +124,7 @@ def _send(plan: Plan, trial: Trial) -> str | None:
             text=True,
             timeout=SYNC_SECONDS,
             check=False,
-            env=os.environ | {"WANDB_SILENT": "false"},
+            env=os.environ | {"WANDB_SILENT": "false", "WANDB_DIR": str(plan.directory / "logs")},
         )
     except (OSError, subprocess.SubprocessError) as error:
         return _without_key(str(error))

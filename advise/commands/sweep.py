@@ -292,3 +292,60 @@ def sync(directory: Path, follow: bool, as_json: bool) -> None:
             click.echo(f"not sent: {problem}", err=True)
     if found.problems:
         raise click.exceptions.Exit(1)
+
+
+@sweep.command()
+@click.option(
+    "--out",
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the jobs' descriptions, output and logs go.",
+)
+@click.option(
+    "--store",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The store. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
+)
+@click.option(
+    "--gather",
+    "logs",
+    multiple=True,
+    metavar="LOG",
+    type=click.Path(path_type=Path),
+    help="Read this event log into the store by the clock, too; may be given several times.",
+)
+@click.option("--gather-every", default=5, show_default=True, metavar="MINUTES")
+@click.option("--retrain-at", default="3:30", show_default=True, metavar="H:MM")
+@click.option("--since", default="90d", show_default=True, help="How far back training looks.")
+@click.option("--submit/--no-submit", "do_submit", default=True, show_default=True)
+@_JSON
+def cron(
+    out: Path,
+    store: Path | None,
+    logs: tuple[Path, ...],
+    gather_every: int,
+    retrain_at: str,
+    since: str,
+    do_submit: bool,
+    as_json: bool,
+) -> None:
+    """Have HTCondor itself retrain every night, and gather logs if any are named.
+
+    A new model answers only if it passes the gate. The jobs run on this access point and stay
+    in the queue; condor_rm ends them.
+    """
+    from condor_advice.dag.cron import plan_cron, submit_cron, write_cron
+    from condor_advice.gather.store import default_store_path
+
+    found = plan_cron(store or Path(default_store_path()), logs, gather_every, retrain_at, since)
+    files = write_cron(found, out.absolute())
+    clusters = submit_cron(found, out.absolute()) if do_submit else {}
+    if as_json:
+        click.echo(json.dumps({"files": [str(file) for file in files], "clusters": clusters}))
+        return
+    for job, file in zip(found, files, strict=True):
+        when = f"hour {job.hour}, minute {job.minute}"
+        where = f"job {clusters[job.name]}.0" if clusters else f"condor_submit {file}"
+        click.echo(f"{job.name} at {when}: {where}")
