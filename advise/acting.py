@@ -120,6 +120,7 @@ class Case:
     edits: tuple[tuple[str, str], ...]  # attribute and expression
     by_hand: bool  # the remedy has a part that no command of HTCondor's does
     not_before: float | None  # the advice is to wait until then
+    gone: bool = False  # the cause was seen to be gone, which the chance does not know
 
     @property
     def job(self) -> JobId:
@@ -198,7 +199,7 @@ def case_of(answer: Mapping[str, Any], owner: str, at: float) -> Case:
     later = remedy.get("not_before")
     not_before = datetime.fromisoformat(later.replace("Z", "+00:00")).timestamp() if later else None
     label = hold.get("rule") or hold["template"]
-    return Case(given, label, edits, by_hand, not_before)
+    return Case(given, label, edits, by_hand, not_before, bool(remedy.get("gone")))
 
 
 def read_commands(commands: Iterable[str], job: str) -> tuple[tuple[tuple[str, str], ...], bool]:
@@ -301,6 +302,8 @@ def _alone(
     if why := _untouchable(code, standing, limits):
         return leave(why)
     confidence = limits.confidence if wishes.confidence is None else wishes.confidence
+    if case.gone and wishes.confidence is None:
+        confidence = 0.0
     if given.verdict == "RELEASE":
         if given.p_success < confidence:
             return leave(

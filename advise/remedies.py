@@ -65,6 +65,7 @@ class Remedy:
             "not_before": when.isoformat().replace("+00:00", "Z") if when else None,
             "risk": self.risk,
             "by_hand": self.by_hand,
+            "gone": self.gone,
         }
 
 

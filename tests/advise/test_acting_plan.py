@@ -76,6 +76,12 @@ def test_only_what_is_asked_for_is_done() -> None:
     assert "below 50%" in plan(cases).choices[1].why
 
 
+def test_a_cause_that_was_seen_to_be_gone_outweighs_the_chance_unless_one_is_asked_for() -> None:
+    one = replace(case(chance=0.3), gone=True)
+    assert steps(plan([one])) == [Step.RELEASE]
+    assert steps(plan([one], wishes=Wishes(confidence=0.6))) == [Step.LEAVE]
+
+
 def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
     cases = [case(0, "FIX", by_hand=True), case(1, "FIX", edits=())]
     found = plan(cases, wishes=Wishes(fix=True))
