@@ -174,7 +174,12 @@ class Adviser:
         if source == "rules":
             # Few like cases leave a wide interval: only one that is all on one side is sure.
             sure = interval[0] >= threshold or interval[1] < threshold
-        verdict, because = decide(hold, rule, chance, sure, threshold, evidence, remedy, self.site)
+        precise = 1.1
+        if source == "model" and self.model is not None:
+            precise = self.model.thresholds.get("precision", precise)
+        verdict, because = decide(
+            hold, rule, chance, sure, threshold, evidence, remedy, self.site, precise
+        )
         remedy = self._fitting(verdict, hold, rule, remedy)
         attributions: tuple[Attribution, ...] = ()
         if explain and source == "model" and self.model is not None and hold.episode is not None:
@@ -233,8 +238,13 @@ def decide(
     evidence: Evidence,
     remedy: Remedy,
     site: Site,
+    precise: float = 1.1,
 ) -> tuple[Verdict, str]:
-    """Return the verdict, and why in a few words."""
+    """Return the verdict, and why in a few words.
+
+    A chance above `threshold` makes a release worth its cost; above `precise` nearly all
+    releases succeeded when the model was chosen.
+    """
     somebody = _whose(hold, rule, site)
     if somebody:
         return Verdict.ASK, somebody
@@ -257,6 +267,8 @@ def decide(
     if rule.verdict is Verdict.RELEASE and not sure and chance >= threshold:
         # The model abstains, and what facilitators advise stands: a try is worth its cost.
         return Verdict.RELEASE, "such holds often pass, and a try is worth its cost"
+    if chance >= max(precise, threshold):
+        return Verdict.RELEASE, "nearly all that looked so well succeeded"
     if not sure:
         return Verdict.ASK, "too little is known to be sure"
     if rule.verdict is Verdict.ASK and rule.codes != ():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from condor_advice.gather.reader import EventColumns
 
 HELD = 5
+SUBMITTED_ON_HOLD = 15
 STATUS_WORDS = {
     1: "idle",
     2: "running",
@@ -349,6 +350,8 @@ def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None, found: Found) -> l
             holds.append(hold_of_ad(one.job, one.ad, episode, own_log, said if kept else ""))
         else:
             said = "its events are not known: neither the store nor its log has this hold"
+            if one.ad.get("HoldReasonCode") == SUBMITTED_ON_HOLD:
+                said = ""  # no event tells of it, and nothing is missing
             holds.append(hold_of_ad(one.job, one.ad, missing=said))
     return holds
 

@@ -227,6 +227,9 @@ def test_a_sure_model_releases_what_a_rule_would_fix_and_an_unsure_one_does_not(
     assert decide(hold, transient, 0.6, False, 0.5, none, fix, site)[0] is Verdict.RELEASE
     assert decide(hold, transient, 0.3, False, 0.5, none, fix, site)[0] is Verdict.ASK
     assert decide(hold, transient, 0.05, True, 0.5, none, fix, site)[0] is Verdict.ASK
+    policy = rule_for(3, 0, "the licence server is down")
+    assert decide(hold, policy, 0.8, False, 0.5, none, fix, site)[0] is Verdict.ASK
+    assert decide(hold, policy, 0.8, False, 0.5, none, fix, site, 0.7)[0] is Verdict.RELEASE
     again = evidence(came_back=2)
     assert decide(hold, transient, 0.05, True, 0.5, again, fix, site)[0] is Verdict.REMOVE
 
