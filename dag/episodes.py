@@ -21,7 +21,6 @@ from condor_advice.dag.sweepfile import Split
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.held_data import HeldData, from_export, from_samples, join
-from condor_advice.model.held_features import ReasonRates, context_rows, derive
 from condor_advice.model.manifest import save_arrays
 from condor_advice.preprocess.samples import Samples
 from condor_advice.preprocess.splits import split_by_time
@@ -165,23 +164,6 @@ def merge_shards(parts: list[HeldData], split: Split) -> tuple[HeldData, dict[st
                 "logs, or change split (for logs of less than a day lower its gap_seconds)"
             )
     return data, joined
-
-
-def contexts(parts: Mapping[str, HeldData]) -> dict[str, npt.NDArray[np.float32]]:
-    """Return what the network is told beside the events, for each part of a split.
-
-    How reasons ended is learned from the training part; there, an episode's own kin are left
-    out of what it is told.
-    """
-    train = parts["train"]
-    label, weight = train.label.astype(np.float64), np.ones(len(train))
-    rates = ReasonRates.learn(train.features, label, weight)
-    found = {}
-    for name, data in parts.items():
-        without = (label, weight, train.kin) if name == "train" else None
-        derived = derive(data.features, rates.chances(data.features, without))
-        found[name] = context_rows(data.features, derived)
-    return found
 
 
 def load_split(path: Path) -> dict[str, HeldData]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_advice.dag.episodes import contexts, load_split
+from condor_advice.dag.episodes import load_split
 from condor_advice.model.calibration import calibration_error, log_loss
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.infer import LstmNetwork, sigmoid
@@ -22,12 +22,11 @@ def evaluate_candidates(listed: Path, directory: Path) -> list[dict[str, Any]]:
         path = directory / f"trial-{candidate['trial']}.npz"
         network = LstmNetwork.from_arrays(read_arrays(path.read_bytes(), path))
         parts = load_split(directory / candidate["data"])
-        beside = contexts(parts)
         figures: dict[str, Any] = {"trial": candidate["trial"]}
         for name in ("validation", "test"):
             data = parts[name]
             label = data.label.astype(np.float64)
-            p = sigmoid(network.margins(data.steps, data.offsets, beside[name]))
+            p = sigmoid(network.margins(data.steps, data.offsets))
             figures[name] = {
                 "episodes": len(data),
                 "log_loss": log_loss(label, p),

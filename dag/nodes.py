@@ -140,7 +140,7 @@ def merge(plan_file: str, key: str) -> None:
 
 def trial() -> None:
     """Train one trial up to the next band, with a checkpoint now and then."""
-    from condor_advice.dag.episodes import contexts, load_split
+    from condor_advice.dag.episodes import load_split
 
     began = time.monotonic()
     task = json.loads(Path("task.json").read_text())
@@ -153,7 +153,6 @@ def trial() -> None:
             states.mkdir()
     settings = settings_of(task)
     data = load_split(Path("data.npz"))
-    beside = contexts(data)
     until = int(task["until"])
     done = _epochs_done(states, task["seeds"])
     trained: dict[int, TrainedLstm] = {}
@@ -162,7 +161,7 @@ def trial() -> None:
         done = min(done + 1, until)
         for seed in task["seeds"]:
             one = replace(settings, seed=seed, epochs=done)
-            trained[seed] = _train(data, beside, one, states / f"seed-{seed}.pt")
+            trained[seed] = _train(data, one, states / f"seed-{seed}.pt")
         if min(len(one.history) for one in trained.values()) < done:
             break  # no gain any more
         if done < until and time.monotonic() - began >= task["checkpoint_seconds"]:
@@ -184,9 +183,7 @@ def settings_of(task: dict[str, Any]) -> LstmSettings:
     )
 
 
-def _train(
-    data: dict[str, HeldData], beside: dict[str, Any], settings: LstmSettings, state: Path
-) -> TrainedLstm:
+def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
     from condor_advice.model import lstm
 
     def check(report: lstm.EpochReport) -> None:
@@ -195,8 +192,7 @@ def _train(
                 f"the loss was not finite after epoch {report.epoch}: these parameters do not train"
             )
 
-    context = (beside["train"], beside["validation"])
-    return lstm.train(data["train"], data["validation"], settings, state, check, context=context)
+    return lstm.train(data["train"], data["validation"], settings, state, check)
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:

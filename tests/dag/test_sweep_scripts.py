@@ -211,17 +211,15 @@ def train_here(plan: Plan, seed: int = 0) -> Any:
     """Train trial 0 of a sweep again, in this process and without a stop."""
     from dataclasses import replace
 
-    from condor_advice.dag.episodes import contexts, load_split
+    from condor_advice.dag.episodes import load_split
     from condor_advice.model import lstm
 
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
     data = load_split(plan.prepared_file(plan.prepared_for(task["parameters"])))
-    beside = contexts(data)
     return lstm.train(
         data["train"],
         data["validation"],
         replace(nodes.settings_of(task), seed=seed),
-        context=(beside["train"], beside["validation"]),
     )
 
 
