@@ -1,11 +1,11 @@
 """A trained model for held jobs, evaluated with NumPy: what giving advice loads.
 
 A model answers: if this job is released now, as it is, does it succeed? It is a weighted sum
-of log-odds from its parts (the rules, boosted trees, an LSTM over the job's events), passed
-through a calibration that was chosen on episodes that no part had learned from. Beside the
-probability stand an interval and whether the model is sure: see conformal.py for what that
-word promises. All is read from plain arrays and the manifest; training packages are not
-imported here.
+of log-odds from its parts (the rules, a logistic regression, boosted trees, an LSTM over the
+job's events; a part that adds nothing is left out), passed through a calibration that was
+chosen on episodes that no part had learned from. Beside the probability stand an interval and
+whether the model is sure: see conformal.py for what that word promises. All is read from plain
+arrays and the manifest; training packages are not imported here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import manifest as manifests
-from condor_advice.model.held_features import DERIVED, ReasonRates, context_rows, derive
+from condor_advice.model.held_features import AMOUNTS, DERIVED, ReasonRates, amount_rows, derive
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.linear import Line
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES, FEATURES
 from condor_advice.preprocess.tensors import EpisodeTensor, TensorSpec
@@ -31,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 STARTER = Path(__file__).with_name("starter")
-TREES, LSTM, REASONS = "trees.npz", "lstm.npz", "reasons.npz"
+TREES, LSTM, REASONS, LINEAR = "trees.npz", "lstm.npz", "reasons.npz", "linear.npz"
 _NOT_WHOLE = "train it again with `condor-advice train`"
 
 
@@ -123,6 +124,7 @@ class HeldModel:
     trees: TreeEnsemble | None
     columns: Ints  # where the trees' features are among FEATURE_NAMES; derived ones follow
     rates: ReasonRates
+    linear: Line | None = None
     lstm: LstmNetwork | None = None
 
     @classmethod
@@ -152,6 +154,9 @@ class HeldModel:
                 trees=trees,
                 columns=manifest.columns(FEATURE_NAMES),
                 rates=ReasonRates.from_arrays(files.arrays(REASONS)),
+                linear=Line.from_arrays(files.arrays(LINEAR), len(AMOUNTS) + len(DERIVED))
+                if "linear" in weights
+                else None,
                 lstm=LstmNetwork.from_arrays(files.arrays(LSTM)) if "lstm" in weights else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -170,7 +175,7 @@ class HeldModel:
                 f"{directory / TREES}: its trees ask for more features than the manifest "
                 f"names; {_NOT_WHOLE}"
             )
-        unknown = sorted(set(self.weights) - {"rules", "trees", "lstm"})
+        unknown = sorted(set(self.weights) - {"rules", "linear", "trees", "lstm"})
         if unknown or not self.weights:
             raise UnusableModel(
                 f"{directory}: the model has a part {unknown} that this condor-advice does not "
@@ -216,8 +221,10 @@ class HeldModel:
         if self.trees is not None:
             rows = np.concatenate((features[:, self.columns], more), axis=1)
             found["trees"] = self.trees.predict_margin(rows)
+        if self.linear is not None:
+            found["linear"] = self.linear.margins(amount_rows(features, more))
         if self.lstm is not None:
-            found["lstm"] = self.lstm.margins(steps, offsets, context_rows(features, more))
+            found["lstm"] = self.lstm.margins(steps, offsets)
         return found
 
     def tree_rows(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -230,9 +237,10 @@ class HeldModel:
     ) -> list[Attribution]:
         """Say what made the answer for one episode, the largest effect first.
 
-        Effects are log-odds before calibration. Those of the trees' features are exact SHAP
-        values; those of events say by how much the LSTM's log-odds change when the event is
-        left out (occlusion); that of the rule is against the average hold.
+        Effects are log-odds before calibration. Those of features are the trees' exact SHAP
+        values and the linear part's terms, both against the average hold; those of events say
+        by how much the LSTM's log-odds fall when the event is left out (occlusion); that of
+        the rule is against the average hold, too.
         """
         row = np.asarray(features, np.float32).reshape(1, -1)
         found: list[Attribution] = []
@@ -242,26 +250,37 @@ class HeldModel:
             found.append(
                 Attribution("rule", "what facilitators advise", float(prior[0]), effect, "rule")
             )
-        if self.trees is not None:
-            values = self.tree_rows(row)[0]
-            shares = self.trees.contributions(values, len(values))
-            for name, value, share in zip(
-                (*self.feature_names, *DERIVED), values.tolist(), shares.tolist(), strict=False
-            ):
-                if share:
-                    effect = self.weights["trees"] * share
-                    found.append(
-                        Attribution(name, feature_words(name, value), value, effect, "feature")
-                    )
+        found += [
+            Attribution(name, feature_words(name, value), value, effect, "feature")
+            for name, (value, effect) in self._feature_effects(row).items()
+            if effect
+        ]
         if self.lstm is not None:
             shown = np.asarray(tensor, np.float32)[-self.lstm.max_steps :]
-            beside = context_rows(row, derive(row, self.rates.chances(row)))
-            for place, effect in enumerate(self.lstm.occlusion(shown, beside).tolist()):
+            for place, effect in enumerate(self.lstm.occlusion(shown).tolist()):
                 name, words, seconds = event_words(shown[place], self.spec)
                 found.append(
                     Attribution(name, words, seconds, self.weights["lstm"] * effect, "event")
                 )
         return sorted(found, key=lambda one: -abs(one.effect))
+
+    def _feature_effects(self, row: npt.NDArray[np.float32]) -> dict[str, tuple[float, float]]:
+        """Return value and effect of each column, over the trees and the linear part."""
+        values = self.tree_rows(row)[0]
+        names = (*self.feature_names, *DERIVED)
+        found = {name: (value, 0.0) for name, value in zip(names, values.tolist(), strict=True)}
+        if self.trees is not None:
+            shares = self.trees.contributions(values, len(values))
+            for name, share in zip(names, shares.tolist(), strict=False):
+                found[name] = (found[name][0], self.weights["trees"] * share)
+        if self.linear is not None:
+            more = derive(row, self.rates.chances(row))
+            shares = self.linear.contributions(amount_rows(row, more))
+            for name, share in zip((*AMOUNTS, *DERIVED), shares.tolist(), strict=True):
+                unseen = float(row[0, FEATURE_NAMES.index(name)]) if name in AMOUNTS else 0.0
+                value, effect = found.get(name, (unseen, 0.0))
+                found[name] = (value, effect + self.weights["linear"] * share)
+        return found
 
 
 def _calibration(settings: Mapping[str, Any]) -> Calibration:
@@ -346,6 +365,8 @@ def save(
     manifests.save_arrays(directory / REASONS, model.rates.arrays())
     if model.trees is not None:
         manifests.save_arrays(directory / TREES, model.trees.arrays())
+    if model.linear is not None:
+        manifests.save_arrays(directory / LINEAR, model.linear.arrays())
     if model.lstm is not None:
         manifests.save_arrays(directory / LSTM, model.lstm.arrays())
     return manifests.write(

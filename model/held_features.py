@@ -86,9 +86,9 @@ FEW = (
 _NEVER = ("hold_template", "hold_hour_sin", "hold_hour_cos", "hold_weekday")
 ALL = tuple(name for name in FEATURE_NAMES if name not in _NEVER)
 SETS: Mapping[str, tuple[str, ...]] = {"few": FEW, "all": ALL}
-# What an LSTM is told beside the events: amounts of FEW, no numbers of things.
+# What a linear model looks at: amounts of FEW, no numbers of things; the derived ones follow.
 _THINGS = ("hold_code", "hold_subcode", "hold_family", "hold_errno", "hold_http_status")
-CONTEXT = tuple(name for name in FEW if name not in _THINGS)
+AMOUNTS = tuple(name for name in FEW if name not in _THINGS)
 
 
 def direction(name: str) -> int:
@@ -273,9 +273,9 @@ def derive(features: Table, chances: Chances) -> Table:
     return np.stack([columns[name] for name in DERIVED], axis=1).astype(np.float32)
 
 
-def context_rows(features: Table, derived: Table) -> Table:
-    """Return what an LSTM is told beside the events: amounts, large ones by their size."""
-    columns = features[:, [_WHERE[name] for name in CONTEXT]]
+def amount_rows(features: Table, derived: Table) -> Table:
+    """Return what a linear model looks at: amounts, large ones by their size."""
+    columns = features[:, [_WHERE[name] for name in AMOUNTS]]
     rows = np.nan_to_num(np.concatenate((columns, derived), axis=1), posinf=0.0, neginf=0.0)
     found: Table = (np.sign(rows) * np.log1p(np.abs(rows))).astype(np.float32)
     return found

@@ -37,11 +37,12 @@ from condor_advice.model.held_features import (
     DERIVED,
     SETS,
     ReasonRates,
-    context_rows,
+    amount_rows,
     derive,
     direction,
 )
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
+from condor_advice.model.linear import Line
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.model.tracking import Tracker
 from condor_advice.preprocess.features import FEATURE_NAMES
@@ -52,7 +53,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Say = Callable[[str], None]
 
-PARTS = ("rules", "trees", "lstm")
+PARTS = ("rules", "linear", "trees", "lstm")
 _ONLY_LEARNED = -1  # in place of a fold's number
 _LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
 
@@ -94,6 +95,7 @@ class Learned:
     feature_set: str
     trees: TreeEnsemble | None
     rates: ReasonRates
+    linear: Line | None
     lstm: LstmNetwork | None
     trained: dict[str, Any]  # for people
     data_hash: str
@@ -182,6 +184,10 @@ def learn(
         chosen = min(losses, key=lambda one: losses[one])
         margins["trees"], rounds = tried[chosen]
         notes["trees"] = {"log_loss_by_feature_set": losses, "set": chosen, "rounds": rounds}
+    line = None
+    if "linear" in settings.parts:
+        margins["linear"] = training.out_of_fold_line()
+        line, _ = training.fit_line(np.arange(len(rows)))
     network = None
     if "lstm" in settings.parts:
         margins["lstm"], epochs = training.out_of_fold_lstm()
@@ -199,6 +205,7 @@ def learn(
         chosen,
         ensemble,
         rates,
+        line,
         network,
         {
             **data.summary(),
@@ -238,6 +245,7 @@ def assemble(
         trees=learned.trees if "trees" in weights else None,
         columns=_columns(learned.feature_set),
         rates=learned.rates,
+        linear=learned.linear if "linear" in weights else None,
         lstm=learned.lstm if "lstm" in weights else None,
     )
     notes = {
@@ -363,6 +371,16 @@ class _Training:
     say: Say
     states: Path | None = None  # where the LSTM's state is kept
 
+    @property
+    def several(self) -> bool:
+        """Tell whether the folds are access points."""
+        judged = self.fold != _ONLY_LEARNED
+        source = self.data.source[self.rows[judged]]
+        return len(np.unique(source)) > 1 and all(
+            len(np.unique(source[self.fold[judged] == nth])) == 1
+            for nth in np.unique(self.fold[judged])
+        )
+
     def folds(self) -> Sequence[tuple[Ints, Ints]]:
         """Return (learned from, left out) for each fold."""
         return [
@@ -399,10 +417,24 @@ class _Training:
             without = (self.label[places], self.weight[places], kin)
         return derive(table, rates.chances(table, without))
 
-    def context(self, places: Ints, rates: ReasonRates, learned: bool) -> npt.NDArray[np.float32]:
-        """Return what the LSTM is told beside the events."""
+    def amounts(self, places: Ints, rates: ReasonRates, learned: bool) -> npt.NDArray[np.float32]:
+        """Return what the linear part looks at."""
         table = self.data.features[self.rows[places]]
-        return context_rows(table, self.derived(places, rates, learned))
+        return amount_rows(table, self.derived(places, rates, learned))
+
+    def fit_line(self, places: Ints) -> tuple[Line, ReasonRates]:
+        """Fit the linear part on some rows, and the rates that it looks at."""
+        rates = self.rates(places)
+        rows = self.amounts(places, rates, learned=True)
+        return Line.fit(rows, self.label[places], self.weight[places]), rates
+
+    def out_of_fold_line(self) -> Floats:
+        """Return the linear part's log-odds out of fold."""
+        margin = np.full(len(self.rows), np.nan)
+        for kept, left in self.folds():
+            line, rates = self.fit_line(kept)
+            margin[left] = line.margins(self.amounts(left, rates, learned=False))
+        return margin
 
     def directions(self, feature_set: str) -> list[int]:
         """Return which way each column may speak."""
@@ -431,8 +463,9 @@ class _Training:
         The number is one for all folds, since each alone has few episodes to find it on.
         """
         curves = []
-        for kept, _ in self.folds():
-            early, late = self.split(kept)
+        for kept, left in self.folds():
+            # Another access point tells best when to stop; a single one's later episodes do.
+            early, late = (kept, left) if self.several else self.split(kept)
             rates = self.rates(early)
             rows = [
                 self.tree_rows(early, feature_set, rates, learned=True),
@@ -463,20 +496,16 @@ class _Training:
         epochs = []
         for nth, (kept, left) in enumerate(self.folds()):
             early, late = self.split(kept)
-            rates = self.rates(early)
             trained = lstm.train(
                 self.data.take(self.rows[early]),
                 self.data.take(self.rows[late]),
                 self.settings.lstm,
                 self.states and self.states / f"lstm-fold-{nth}.state",
                 weight=self.weight[early],
-                context=(self.context(early, rates, True), self.context(late, rates, False)),
             )
             epochs.append(trained.best_epoch)
             unseen = self.data.take(self.rows[left])
-            margin[left] = trained.network.margins(
-                unseen.steps, unseen.offsets, self.context(left, rates, False)
-            )
+            margin[left] = trained.network.margins(unseen.steps, unseen.offsets)
         self.say(f"LSTM: best after {', '.join(map(str, epochs))} epochs")
         return margin, int(np.median(epochs))
 
@@ -484,16 +513,15 @@ class _Training:
         """Train on all rows for as many epochs as were best before."""
         everything = self.data.take(self.rows)
         settings = replace(self.settings.lstm, epochs=epochs, patience=0, keep="last")
-        places = np.arange(len(self.rows))
-        beside = self.context(places, self.rates(places), learned=True)
-        late = np.flatnonzero(later_ones(everything, places, self.settings.later))
+        late = np.flatnonzero(
+            later_ones(everything, np.arange(len(everything)), self.settings.later)
+        )
         return lstm.train(
             everything,
             everything.take(late),
             settings,
             self.states and self.states / "lstm.state",
             weight=self.weight,
-            context=(beside, beside[late]),
             tracker=tracker,
             progress=progress,
         ).network

@@ -391,7 +391,6 @@ class LstmNetwork:
     attention: tuple[npt.NDArray[np.float32], ...]  # W, b, v; none: the last state alone
     head: tuple[npt.NDArray[np.float32], ...]  # W, b; output 0 is success
     max_steps: int
-    context: tuple[npt.NDArray[np.float32], ...] = ()  # mean, scale of what is told beside
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by name."""
@@ -403,7 +402,6 @@ class LstmNetwork:
             found |= {f"layer_{index}_{part}": array for part, array in enumerate(layer)}
         found |= {f"attention_{part}": array for part, array in enumerate(self.attention)}
         found |= {f"head_{part}": array for part, array in enumerate(self.head)}
-        found |= {f"context_{part}": array for part, array in enumerate(self.context)}
         found["max_steps"] = np.array(self.max_steps, np.int64)
         return found
 
@@ -425,10 +423,8 @@ class LstmNetwork:
                 else (),
                 (arrays["head_0"], arrays["head_1"]),
                 int(arrays["max_steps"]),
-                (arrays["context_0"], arrays["context_1"]) if "context_0" in arrays else (),
             )
-            beside = np.zeros((1, len(network.context[0])), np.float32) if network.context else None
-            network.margins(np.zeros((1, len(STEP_COLUMNS)), np.float32), np.array([0, 1]), beside)
+            network.margins(np.zeros((1, len(STEP_COLUMNS)), np.float32), np.array([0, 1]))
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise UnusableModel(
                 f"the arrays of the LSTM do not fit each other ({error}); train the model again"
@@ -436,28 +432,15 @@ class LstmNetwork:
         return network
 
     def margins(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        context: npt.NDArray[np.float32] | None = None,
-        block: int = 2048,
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
     ) -> Floats:
         """Return the log-odds of success of each episode."""
-        return self.outputs(steps, offsets, context, block)[:, 0].astype(np.float64)
+        return self.outputs(steps, offsets, block)[:, 0].astype(np.float64)
 
     def outputs(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        context: npt.NDArray[np.float32] | None = None,
-        block: int = 2048,
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
     ) -> npt.NDArray[np.float32]:
         """Return all outputs of the head; axes: (episode, output)."""
-        if self.context and context is None:
-            raise UnusableModel(
-                "the LSTM was trained with context beside the events and is asked without; "
-                "train it again, or give it its context"
-            )
         end = offsets[1:]
         begin = np.maximum(offsets[:-1], end - self.max_steps)
         lengths = end - begin
@@ -470,10 +453,7 @@ class LstmNetwork:
             place = begin[rows][:, None] + np.arange(longest)
             inside = np.arange(longest) < lengths[rows][:, None]
             taken = steps[np.where(inside, place, 0)]
-            beside = None
-            if self.context and context is not None:
-                beside = (context[rows] - self.context[0]) / self.context[1]
-            found[rows] = self._forward(taken, inside, lengths[rows], beside)
+            found[rows] = self._forward(taken, inside, lengths[rows])
         return found
 
     def _forward(
@@ -481,7 +461,6 @@ class LstmNetwork:
         steps: npt.NDArray[np.float32],
         inside: npt.NDArray[np.bool_],
         lengths: npt.NDArray[np.int64],
-        beside: npt.NDArray[np.float32] | None,
     ) -> npt.NDArray[np.float32]:
         count, longest, width = steps.shape
         flat = steps.reshape(-1, width)
@@ -504,15 +483,11 @@ class LstmNetwork:
             last = np.concatenate((last, np.einsum("ns,nsh->nh", share, inputs)), axis=1)
         elif self.attention:
             last = np.concatenate((last, last), axis=1)
-        if beside is not None:
-            last = np.concatenate((last, beside), axis=1)
         weight, bias = self.head
         found: npt.NDArray[np.float32] = (last @ weight.T + bias).astype(np.float32)
         return found
 
-    def occlusion(
-        self, tensor: npt.NDArray[np.float32], context: npt.NDArray[np.float32] | None = None
-    ) -> Floats:
+    def occlusion(self, tensor: npt.NDArray[np.float32]) -> Floats:
         """Return, for each step of one episode, how the log-odds fall when it is left out.
 
         The hold itself is the last step: without it there is nothing to ask about, so that it
@@ -520,13 +495,12 @@ class LstmNetwork:
         """
         tensor = tensor[-self.max_steps :]
         count = len(tensor)
-        whole = self.margins(tensor, np.array([0, count]), context)[0]
+        whole = self.margins(tensor, np.array([0, count]))[0]
         if count < 2:
             return np.zeros(count)
         kept = np.arange(count - 1) + (np.arange(count - 1) >= np.arange(count)[:, None])
         without = tensor[kept.reshape(-1)]
-        beside = None if context is None else np.repeat(context, count, axis=0)
-        found: Floats = whole - self.margins(without, np.arange(count + 1) * (count - 1), beside)
+        found: Floats = whole - self.margins(without, np.arange(count + 1) * (count - 1))
         return found
 
 

@@ -33,7 +33,6 @@ from condor_advice.model.infer import (
     sigmoid,
     step_indices,
 )
-from condor_advice.model.manifest import hash_arrays
 from condor_advice.model.tracking import NoTracking, Tracker
 from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.labels import OUTCOME_INDEX
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Context = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]  # of training, validation
 
 _STATE_VERSION = 1
 # What the auxiliary head tells apart.
@@ -117,11 +115,8 @@ class TrainedLstm:
     weights: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # torch's names
 
 
-def build(settings: LstmSettings, context: int = 0) -> torch.nn.Module:
-    """Return the network, with weights drawn from torch's random state.
-
-    `context` is how many numbers each episode has beside its events.
-    """
+def build(settings: LstmSettings) -> torch.nn.Module:
+    """Return the network, with weights drawn from torch's random state."""
     import torch
     from torch import nn
 
@@ -151,14 +146,10 @@ def build(settings: LstmSettings, context: int = 0) -> torch.nn.Module:
                 self.attend = nn.Linear(settings.hidden, settings.hidden)
                 self.vector = nn.Parameter(torch.randn(settings.hidden) * 0.1)
             self.drop = nn.Dropout(settings.dropout)
-            self.head = nn.Linear(pooled + context, 1 + len(_KINDS_OF_END))
+            self.head = nn.Linear(pooled, 1 + len(_KINDS_OF_END))
 
         def forward(
-            self,
-            indices: torch.Tensor,
-            numbers: torch.Tensor,
-            lengths: torch.Tensor,
-            beside: torch.Tensor,
+            self, indices: torch.Tensor, numbers: torch.Tensor, lengths: torch.Tensor
         ) -> torch.Tensor:
             """Return the outputs for episodes padded behind; axes: (episode, output)."""
             columns = [one(indices[..., nth]) for nth, one in enumerate(self.embeddings)]
@@ -170,8 +161,7 @@ def build(settings: LstmSettings, context: int = 0) -> torch.nn.Module:
                 score = torch.tanh(self.attend(states)) @ self.vector
                 share = torch.softmax(score.masked_fill(~inside, -torch.inf), dim=1)
                 last = torch.cat((last, torch.einsum("ns,nsh->nh", share, states)), dim=1)
-            # What stands beside is few numbers that are known to matter: none is dropped.
-            found: torch.Tensor = self.head(torch.cat((self.drop(last), beside), dim=1))
+            found: torch.Tensor = self.head(self.drop(last))
             return found
 
     return Network()
@@ -191,7 +181,6 @@ class _Encoded:
     label: npt.NDArray[np.float32]
     end: Ints  # place in _KINDS_OF_END; -1 unknown
     weight: npt.NDArray[np.float32]
-    beside: npt.NDArray[np.float32]  # axes: (episode, number); scaled context
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -200,51 +189,30 @@ class _Encoded:
 def _encode(
     data: HeldData,
     weight: Floats | None,
-    scales: _Scales,
+    mean: npt.NDArray[np.float32],
+    scale: npt.NDArray[np.float32],
     settings: LstmSettings,
-    context: npt.NDArray[np.float32] | None,
 ) -> _Encoded:
-    beside = np.zeros((len(data), 0), np.float32)
-    if context is not None:
-        beside = ((context - scales.context_mean) / scales.context_scale).astype(np.float32)
     end = data.offsets[1:]
     begin = np.maximum(data.offsets[:-1], end - settings.max_steps)
     places = {OUTCOME_INDEX[outcome]: place for place, outcome in enumerate(_KINDS_OF_END)}
     return _Encoded(
         step_indices(data.steps),
-        ((data.steps[:, NUMBERS] - scales.mean) / scales.scale).astype(np.float32),
+        ((data.steps[:, NUMBERS] - mean) / scale).astype(np.float32),
         begin,
         end - begin,
         (data.label == 1).astype(np.float32),
         np.array([places.get(one, -1) for one in data.outcome.tolist()], np.int64),
         np.ones(len(data), np.float32) if weight is None else weight.astype(np.float32),
-        beside,
     )
 
 
-@dataclass(frozen=True)
-class _Scales:
-    """Mean and spread of the steps' numbers, and of the context's."""
-
-    mean: npt.NDArray[np.float32]
-    scale: npt.NDArray[np.float32]
-    context_mean: npt.NDArray[np.float32]
-    context_scale: npt.NDArray[np.float32]
-
-    @classmethod
-    def of(cls, data: HeldData, context: npt.NDArray[np.float32] | None) -> _Scales:
-        """Measure them on training data."""
-        beside = np.zeros((1, 0), np.float32) if context is None else context
-        return cls(*_scaling(data.steps[:, NUMBERS]), *_scaling(beside))
-
-
-def _scaling(
-    numbers: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    wide = numbers.astype(np.float64)
-    spread = wide.std(axis=0)
+def scaling(data: HeldData) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return mean and spread of the numbers over all steps."""
+    numbers = data.steps[:, NUMBERS].astype(np.float64)
+    spread = numbers.std(axis=0)
     return (
-        wide.mean(axis=0).astype(np.float32),
+        numbers.mean(axis=0).astype(np.float32),
         np.where(spread > 1e-6, spread, 1.0).astype(np.float32),
     )
 
@@ -263,7 +231,7 @@ def bucketed_batches(lengths: Ints, batch: int, rng: np.random.Generator) -> lis
 
 def _tensors(
     data: _Encoded, rows: Ints, leave_out: float, rng: np.random.Generator
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     import torch
 
     lengths = data.lengths[rows]
@@ -282,7 +250,6 @@ def _tensors(
         torch.from_numpy(data.indices[place]),
         torch.from_numpy(data.numbers[place]),
         torch.from_numpy(lengths),
-        torch.from_numpy(data.beside[rows]),
     )
 
 
@@ -297,7 +264,6 @@ def train(
     on_epoch: Callable[[EpochReport], bool | None] | None = None,
     *,
     weight: Floats | None = None,
-    context: Context | None = None,
     tracker: Tracker | None = None,
     progress: bool = False,
 ) -> TrainedLstm:
@@ -305,17 +271,12 @@ def train(
 
     Rows without a label are left out on both sides. With a state file the training goes on
     where it stopped; `on_epoch` may return True to stop early. `weight` is per row of
-    `train_data`; `context` is what is told beside the events, per row of both.
+    `train_data`.
     """
     import torch
 
     if weight is not None:
         weight = weight[train_data.labelled]
-    beside, later_beside = (
-        (context[0][train_data.labelled], context[1][validation_data.labelled])
-        if context is not None
-        else (None, None)
-    )
     train_data = train_data.take(train_data.labelled)
     validation_data = validation_data.take(validation_data.labelled)
     if not len(train_data) or not len(validation_data):
@@ -326,21 +287,17 @@ def train(
     torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(settings.seed)
-    scales = _Scales.of(train_data, beside)
-    rows = _encode(train_data, weight, scales, settings, beside)
-    later = _encode(validation_data, None, scales, settings, later_beside)
-    network = build(settings, rows.beside.shape[1])
+    mean, scale = scaling(train_data)
+    rows = _encode(train_data, weight, mean, scale, settings)
+    later = _encode(validation_data, None, mean, scale, settings)
+    network = build(settings)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
     work = _Work(
         network,
         optimizer,
-        {
-            "settings": settings.same_training(),
-            "data": train_data.hash(),
-            "beside": hash_arrays([rows.beside, rows.weight]),
-        },
+        {"settings": settings.same_training(), "data": train_data.hash()},
         state_file,
     )
     work.resume()
@@ -368,7 +325,7 @@ def train(
     weights = {name: value.detach().numpy().copy() for name, value in kept.items()}
     best_epoch = 1 + int(np.argmin([one.validation_loss for one in work.history]))
     return TrainedLstm(
-        export(weights, scales, settings), settings, tuple(work.history), best_epoch, weights
+        export(weights, mean, scale, settings), settings, tuple(work.history), best_epoch, weights
     )
 
 
@@ -501,7 +458,10 @@ class _Work:
 
 
 def export(
-    weights: Mapping[str, npt.NDArray[np.float32]], scales: _Scales, settings: LstmSettings
+    weights: Mapping[str, npt.NDArray[np.float32]],
+    mean: npt.NDArray[np.float32],
+    scale: npt.NDArray[np.float32],
+    settings: LstmSettings,
 ) -> LstmNetwork:
     """Return the network as the plain arrays that infer.py evaluates."""
     tables = [weights[f"embeddings.{nth}.weight"] for nth in range(3)]
@@ -512,8 +472,8 @@ def export(
     )
     return LstmNetwork(
         tuple(tables),
-        scales.mean,
-        scales.scale,
+        mean,
+        scale,
         tuple(
             (
                 weights[f"lstm.weight_ih_l{nth}"],
@@ -527,22 +487,16 @@ def export(
         else (),
         (weights["head.weight"], weights["head.bias"]),
         settings.max_steps,
-        (scales.context_mean, scales.context_scale) if len(scales.context_mean) else (),
     )
 
 
-def torch_margins(
-    trained: TrainedLstm, data: HeldData, context: npt.NDArray[np.float32] | None = None
-) -> Floats:
+def torch_margins(trained: TrainedLstm, data: HeldData) -> Floats:
     """Return what torch itself says of episodes; the export is checked against it."""
     import torch
 
-    ours = trained.network
-    none = np.zeros(0, np.float32)
-    scales = _Scales(ours.mean, ours.scale, *(ours.context or (none, none)))
-    network = build(trained.settings, len(scales.context_mean))
+    network = build(trained.settings)
     network.load_state_dict({k: torch.from_numpy(v) for k, v in trained.weights.items()})
-    rows = _encode(data, None, scales, trained.settings, context)
+    rows = _encode(data, None, trained.network.mean, trained.network.scale, trained.settings)
     network.eval()
     found = np.empty(len(rows))
     rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ _PATH = click.Path(path_type=Path)
 @source_options
 @click.option(
     "--parts",
-    default="rules,trees,lstm",
+    default="rules,linear,trees,lstm",
     show_default=True,
     help="What the model may be made of, with commas.",
 )

@@ -54,6 +54,8 @@ def test_effects_of_an_explanation_lead_from_the_average_to_the_answer():
     shares = model.trees.contributions(row, len(row))
     start = model.bias + model.weights["trees"] * shares[-1]
     start += model.weights.get("rules", 0.0) * model.centre.get("rules", 0.0)
+    if model.linear is not None:
+        start += model.weights["linear"] * model.linear.bias
     lstm = model.weights.get("lstm", 0.0) * model.part_margins(features, steps, offsets).get(
         "lstm", np.zeros(3)
     )
