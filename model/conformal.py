@@ -56,12 +56,16 @@ def corrected_risk(wrong: Floats, group: Ints) -> float:
 
 
 def coverage_risk(p: Floats, label: Floats) -> tuple[Floats, Floats]:
-    """Return coverage and the share of wrong verdicts when the surest are answered first."""
+    """Return coverage and the share of wrong verdicts when the surest are answered first.
+
+    Answers that are equally sure are given together: no rule could tell them apart.
+    """
     certainty = np.abs(p - 0.5)
     order = np.argsort(-certainty, kind="stable")
-    wrong = (p[order] >= 0.5) != (label[order] > 0)
+    wrong = np.cumsum((p[order] >= 0.5) != (label[order] > 0.5))
+    last = np.flatnonzero(np.append(np.diff(certainty[order]) != 0, True)[: len(p)])
     count = np.arange(1, len(p) + 1)
-    return count / max(len(p), 1), np.cumsum(wrong) / count
+    return (count / max(len(p), 1))[last], (wrong / count)[last]
 
 
 def coverage_at(p: Floats, label: Floats, risk: float) -> float:

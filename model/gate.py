@@ -220,6 +220,7 @@ def hold_out_newest(data: HeldData, share: float = WINDOW_SHARE) -> tuple[HeldDa
         outcome=np.where(still_open, unknown, before.outcome).astype(np.int8),
         released=np.where(held, -1, before.released),
         decided=np.where(still_open, -1, before.decided),
+        changed=before.changed & ~held,
     )
     return before, data.take(np.flatnonzero(~older & (first[data.kin] >= border)))
 

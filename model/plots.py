@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
+from condor_advice.model import conformal
 from condor_advice.model.failure_metrics import curve, pr_auc, reliability, roc_auc
 
 Floats = npt.NDArray[np.float64]
@@ -133,7 +134,7 @@ def coverage_risk(
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(5.5, 4.5))
     for name, p in answers.items():
-        covered, wrong = coverage_and_risk(label, p)
+        covered, wrong = conformal.coverage_risk(p, label)
         axes.plot(covered, wrong, label=name)
     if risk is not None:
         axes.axhline(risk, linestyle=":", color=_BAD)
@@ -143,19 +144,6 @@ def coverage_risk(
     )  # fmt: skip
     axes.legend(fontsize=8)
     return save(figure, path)
-
-
-def coverage_and_risk(label: Floats, p: Floats) -> tuple[Floats, Floats]:
-    """Return shares answered and shares wrong when the surest answers are given first.
-
-    Answers that are equally sure are given together.
-    """
-    sureness = np.abs(p - 0.5)
-    order = np.argsort(-sureness, kind="stable")
-    wrong = np.cumsum(((p >= 0.5) != (label > 0.5))[order])
-    last = np.flatnonzero(np.append(np.diff(sureness[order]) != 0, True)[: len(p)])
-    count = np.arange(1, len(p) + 1)
-    return (count / max(len(p), 1))[last], (wrong / count)[last]
 
 
 def confusion_by_reason(path: Path, label: Floats, said: Bools, reason: Sequence[str]) -> Path:

@@ -11,7 +11,6 @@ from condor_advice.model.held import Abstention, Calibration, HeldModel, Interva
 from condor_advice.model.held_features import ReasonRates
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
 from condor_advice.preprocess.tensors import TensorSpec
 
 LOOKED_AT = "owner_success_rate"  # what decides in tests/model/held_world.py
@@ -46,8 +45,8 @@ def small_model(name: str, slope: float, until: str = "2000-01-01T00:00:00Z") ->
         abstention=Abstention(0.05, 0.2, 0.8),
         trees=stump,
         columns=np.array([FEATURE_NAMES.index(LOOKED_AT)]),
-        rates=ReasonRates(
-            1.0, 0.0, np.array([[3, 0, 2, -1]]), *np.ones((2, 1)), *np.zeros((2, TEMPLATE_BUCKETS))
+        rates=ReasonRates.learn(
+            np.zeros((2, len(FEATURE_NAMES)), np.float32), np.array([0.0, 1.0]), np.ones(2)
         ),
     )
 

@@ -119,6 +119,7 @@ def test_the_newest_window_knows_nothing_of_training_and_training_nothing_of_it(
         kin=kin,
         decided=np.where(slow, data.decided + 86_400_000_000 * 20, data.decided),
         released=np.where(np.arange(1000) % 20 == 0, data.decided[-1], data.released),
+        changed=np.arange(1000) % 4 == 0,
     )
     before, window = hold_out_newest(data, 0.25)
     border = int(window.time.min())
@@ -130,6 +131,8 @@ def test_the_newest_window_knows_nothing_of_training_and_training_nothing_of_it(
     assert np.all(before.decided[known] < border)
     assert np.all(before.decided < border)
     assert np.all(before.released < border)
+    assert before.changed.any()
+    assert not np.any(before.changed & (before.released < 0))  # repaired behind the border
     open_ones = before.outcome[~known]
     assert set(open_ones.tolist()) == {
         OUTCOME_INDEX[Outcome.UNKNOWN],

@@ -14,8 +14,9 @@ import pytest
 from small_models import write_model
 
 from condor_advice.model import card, html_report, manifest, plots
+from condor_advice.model.conformal import coverage_at, coverage_risk
 from condor_advice.model.html_report import Section
-from condor_advice.model.plots import Judged, coverage_and_risk
+from condor_advice.model.plots import Judged
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +74,13 @@ def test_pictures_are_drawn_without_a_screen_and_matplotlib_is_loaded_late() -> 
 def test_coverage_and_risk_give_the_surest_answers_first_and_ties_together() -> None:
     label = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
     p = np.array([0.9, 0.1, 0.2, 0.6, 0.6])
-    covered, wrong = coverage_and_risk(label, p)
+    covered, wrong = coverage_risk(p, label)
     assert covered.tolist() == [0.4, 0.6, 1.0]
     assert wrong.tolist() == pytest.approx([0.0, 1 / 3, 2 / 5])
-    empty, _ = coverage_and_risk(np.empty(0), np.empty(0))
+    empty, _ = coverage_risk(np.empty(0), np.empty(0))
     assert len(empty) == 0
+    # Of answers that are all alike, none can be given before the others.
+    assert coverage_at(np.full(4, 0.9), np.array([1.0, 1.0, 0.0, 0.0]), 0.05) == 0.0
 
 
 def test_one_class_alone_can_be_drawn(tmp_path: Path) -> None:
