@@ -65,8 +65,19 @@ def _keep_date(source: Path, target: Path) -> None:
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def simulated(jobs: int, seed: int, profile: Profile | None = None, name: str = "") -> Lab:
-    """Simulate an access point, and read its log."""
+def simulated(
+    jobs: int,
+    seed: int,
+    profile: Profile | None = None,
+    name: str = "",
+    *,
+    as_logged: bool = False,
+) -> Lab:
+    """Simulate an access point, and read its log.
+
+    For testing, `as_logged` keeps the features that a store would have: who asks for advice does
+    not know which outcomes followed a repair.
+    """
     chosen = profile or Profile.read()
     name = name or f"simulated-{seed}"
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as work:
@@ -75,7 +86,7 @@ def simulated(jobs: int, seed: int, profile: Profile | None = None, name: str = 
         log = out / "ap1" / "EventLog"
         samples = collect(log_timeline([log], Clock(find_zone("UTC")), name))
         truth = _simulated_truth((out / "truth.jsonl").read_text().splitlines())
-    return _with_truth(samples, truth, name)
+    return _with_truth(samples, truth, name, as_logged)
 
 
 def _simulated_truth(lines: Iterable[str]) -> dict[JobKey, Truth]:
@@ -190,7 +201,9 @@ def _count(
     )
 
 
-def _with_truth(samples: Samples, truth: Mapping[JobKey, Truth], name: str) -> Lab:
+def _with_truth(
+    samples: Samples, truth: Mapping[JobKey, Truth], name: str, as_logged: bool = False
+) -> Lab:
     changed = np.zeros(len(samples), np.bool_)
     scenario, family = [], []
     for row in range(len(samples)):
@@ -208,6 +221,7 @@ def _with_truth(samples: Samples, truth: Mapping[JobKey, Truth], name: str) -> L
             released = int(samples.outcomes["released"][row]) / 1e6
             # The truth file has whole seconds.
             changed[row] = released > 0 and began <= fixed + 1 and released >= fixed - 1
-    samples.features = without_repairs(samples, changed)
+    if not as_logged:
+        samples.features = without_repairs(samples, changed)
     data = from_samples(samples, name, changed)
     return Lab(data, np.array(scenario, np.str_), np.array(family, np.str_))

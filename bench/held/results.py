@@ -341,7 +341,11 @@ def main() -> None:
     models = all_models(data, weight, quick)
     test = recorded(RANDOMISED)
     other = simulated(
-        4000 if quick else OTHER_JOBS, OTHER_SEED, Profile.read(OTHER), "another site"
+        4000 if quick else OTHER_JOBS,
+        OTHER_SEED,
+        Profile.read(OTHER),
+        "another site",
+        as_logged=True,
     )
     real = join([lab.data for lab in labs])
     shipped = models["shipped"]
