@@ -196,6 +196,7 @@ def case_of(answer: Mapping[str, Any], owner: str, at: float) -> Case:
         subcode=hold["subcode"],
     )
     edits, by_hand = read_commands(remedy["commands"], answer["job"])
+    by_hand = by_hand or bool(remedy.get("by_hand"))
     later = remedy.get("not_before")
     not_before = datetime.fromisoformat(later.replace("Z", "+00:00")).timestamp() if later else None
     label = hold.get("rule") or hold["template"]

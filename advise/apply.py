@@ -55,15 +55,19 @@ class Applied:
         wrong = (Result.REFUSED, Result.FAILED)
         return [a for actions in self.actions.values() for a in actions if a.result in wrong]
 
-    def as_dict(self, job: JobId) -> dict[str, Any]:
-        """Return what `--json` adds to the advice on a job."""
-        choice = next(choice for choice in self.plan.choices if choice.case.job == job)
+    def by_job(self) -> dict[str, dict[str, Any]]:
+        """Return what `--json` adds to the advice on each job."""
         return {
-            "step": choice.step.value,
-            "why": choice.why,
-            "canary": choice.canary,
-            "until": None if choice.until is None else _utc(choice.until),
-            "actions": [action_as_dict(action) for action in self.actions.get(job, ())],
+            str(choice.case.job): {
+                "step": choice.step.value,
+                "why": choice.why,
+                "canary": choice.canary,
+                "until": None if choice.until is None else _utc(choice.until),
+                "actions": [
+                    action_as_dict(action) for action in self.actions.get(choice.case.job, ())
+                ],
+            }
+            for choice in self.plan.choices
         }
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -314,6 +316,14 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
                 rule.source,
                 by_hand=True,
             )
+        moved = _same_name(hold, path)
+        if moved:
+            named, edit = moved
+            return Remedy(
+                f"{path} is not there, and {named} has its name: if that is the one, these "
+                "commands take it; otherwise put the file there and release",
+                (qedit_command(hold, "TransferInput", edit), *release), rule.source, by_hand=True,
+            )  # fmt: skip
         near = _nearest(path)
         if near:
             return Remedy(
@@ -330,6 +340,49 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
     )
 
 
+# Looking for files must stay quick, also for thousands of jobs in large directories.
+MOST_FILES_LOOKED_AT = 5000
+MOST_NAMES_COMPARED = 300
+LOOK_AGAIN_SECONDS = 30.0
+
+
+@lru_cache(maxsize=64)
+def _files_below(directory: str, when: int) -> dict[str, list[str]]:
+    """Return where files lie in a directory and two levels below it, by their names."""
+    found: dict[str, list[str]] = {}
+    count = 0
+    for place, folders, files in os.walk(directory):
+        if os.path.relpath(place, directory).count(os.sep) >= 1:
+            folders.clear()
+        for name in files:
+            found.setdefault(name, []).append(os.path.join(place, name))
+        count += len(files)
+        if count > MOST_FILES_LOOKED_AT:
+            break
+    return found
+
+
+def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
+    """Return the one file of that name elsewhere, and what TransferInput is to be with it."""
+    directory = str(hold.ad.get("Iwd", ""))
+    if not directory or hold.code != 13:
+        return None
+    # With `--watch` files come and go.
+    files = _files_below(directory, int(time.monotonic() // LOOK_AGAIN_SECONDS))
+    places = [place for place in files.get(os.path.basename(path), []) if place != path]
+    listed = [word.strip() for word in str(hold.ad.get("TransferInput", "")).split(",")]
+    if len(places) != 1:
+        return None
+    full = [os.path.normpath(os.path.join(directory, word)) for word in listed]
+    if os.path.normpath(path) not in full:
+        return None
+    at = full.index(os.path.normpath(path))
+    listed[at] = os.path.relpath(places[0], directory)
+    if any(ch in word for word in listed for ch in '"\\'):
+        return None
+    return places[0], f'"{", ".join(listed)}"'
+
+
 def _nearest(path: str) -> str | None:
     """Return the file whose name is nearly the one that is missing."""
     import difflib
@@ -337,7 +390,8 @@ def _nearest(path: str) -> str | None:
     directory, name = os.path.split(path)
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
+            most = range(MOST_NAMES_COMPARED)
+            names = [entry.name for _, entry in zip(most, entries, strict=False)]
     except OSError:
         return None
     found = difflib.get_close_matches(name, names, 1, 0.75)

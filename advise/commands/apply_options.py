@@ -102,10 +102,7 @@ class Acting:
             f"{action.advice.job} ({action.action} {action.result.value})"
             for action in applied.failed()
         ]
-        return {
-            str(choice.case.job): applied.as_dict(choice.case.job)
-            for choice in applied.plan.choices
-        }
+        return applied.by_job()
 
     def finish(self) -> None:
         """Fail if anything that was tried did not work."""

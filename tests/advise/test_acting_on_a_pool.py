@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from condor_advice.advise.acting import Limits, Plan, Step, Wishes
 from condor_advice.advise.apply import Applied, apply, outcome, summary
 from condor_advice.advise.effects import Look, past_with_effects
+from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.ledger import Action, Effect, Ledger, Result, own_ledger_path
 from condor_advice.gather.live import AccessPoint
 from condor_advice.lab.pool import JobStatus, Pool
@@ -237,6 +239,25 @@ def test_a_removed_job_is_gone_and_only_with_leave(pool, point, hold) -> None:
     [[action]] = done.actions.values()
     assert (action.action, action.result) == ("remove", Result.DONE)
     pool.wait_for(cluster, JobStatus.REMOVED)
+
+
+def test_two_runs_at_once_do_not_release_twice(point, hold) -> None:
+    cluster = hold()
+    given = answers(point, cluster)
+
+    def another_run_begins(plan: Plan) -> bool:
+        lock = own_ledger_path().with_name("ledger.sqlite.acting")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handles.append(lock.open("w"))
+        fcntl.flock(handles[0], fcntl.LOCK_EX)
+        return True
+
+    handles: list[IO[str]] = []
+    with pytest.raises(AdviceError, match="another condor-advice is acting"):
+        act(point, given, agree=another_run_begins)
+    assert len(point.held_jobs([(cluster, None)])) == 1
+    handles[0].close()
+    assert len(act(point, given).actions) == 1
 
 
 def test_no_is_an_answer(point, hold) -> None:
