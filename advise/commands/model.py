@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.episode_sources import Sources, source_options
+from condor_advice.advise.commands.episode_sources import Sources, source_options
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.episode_sources import Sources, source_options
+from condor_advice.advise.commands.episode_sources import Sources, source_options
 
 if TYPE_CHECKING:
     from condor_advice.model.gate import GateResult
