@@ -71,7 +71,7 @@ _PROGRAMS = (
     "merge",
     "process",
     "reduce",
-    "run",
+    "render",
     "sample",
     "scan",
     "simulate",
