@@ -85,6 +85,7 @@ def gather(
     path = store_path or default_store_path()
     keep_freed_memory()
     with Store(path) as store:
+        keeper = _Keeper(store)
         collector = Collector(
             store,
             logs,
@@ -93,9 +94,10 @@ def gather(
             rotations=not no_rotations,
             polling=poll,
             notice=_warn,
-            settle=_Keeper(store).settle,
+            settle=keeper.settle,
         )
         with _ending_on_signals(collector.stop) as received, _progress(collector) as progress:
+            keeper.stopping = received
             if follow:
                 _say(f"following {len(collector.gathered)} log(s) into {path}")
                 collector.follow(progress)
@@ -120,6 +122,7 @@ class _Keeper:
         from condor_advice.preprocess.kept import KeptEpisodes
 
         self._kept = KeptEpisodes(store)
+        self.stopping: Sequence[int] = ()  # signals that came
         self._events = -1
         self._store = store
         self._next = 0.0
@@ -130,6 +133,8 @@ class _Keeper:
         events = sum(self._store.counts_by_type().values())
         if not final and (events == self._events or began < self._next):
             return None if events == self._events else self._next - began
+        if self.stopping and self._events < 0:
+            return None  # who stops a long first read need not wait for this; it can be done later
         self._kept.take_up(final=final)
         self._events = events
         ended = time.monotonic()
