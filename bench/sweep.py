@@ -161,6 +161,8 @@ def overhead(pool: Pool, root: Path, trials: int) -> None:
         trial_seconds=own / trials,
         perfect_seconds=own / SLOTS,
         overhead_seconds_per_trial=(wall * SLOTS - own) / trials,
+        # Check, preprocessing, evaluation, the candidate's training and FINAL: once per sweep.
+        rest_of_workflow_seconds=duration(plan) - wall,
     )
 
 
@@ -313,6 +315,11 @@ def times(plan: Plan, number: int, kind: str) -> list[float]:
 def run_times(plan: Plan, number: int) -> list[tuple[float, float]]:
     """Return the beginnings and ends of a trial's runs."""
     return list(zip(times(plan, number, "001"), times(plan, number, "005"), strict=True))
+
+
+def duration(plan: Plan) -> float:
+    """Return how long DAGMan ran."""
+    return float(json.loads((plan.directory / "sweep.dag.metrics").read_text())["duration"])
 
 
 def first_submit(plan: Plan, trials: int) -> float:
