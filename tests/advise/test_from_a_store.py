@@ -184,3 +184,17 @@ def test_a_hold_is_known_from_its_repetition(event_log: Callable[[str], Path]) -
     assert _is_this_hold(episode, live(at - 6 * 3600))  # a log in another zone's time
     assert not _is_this_hold(episode, live(at + 777))  # held again, in the same words
     assert not _is_this_hold(episode, live(at - 6 * 3600, "in other words"))
+
+
+def test_without_a_model_that_can_be_used_the_rules_answer_and_say_so(
+    event_log: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "registry.json").write_text("{ not what it should be")
+    monkeypatch.setenv("CONDOR_ADVICE_MODELS", str(models))
+    done = run("--log", event_log("missing_input.log"))
+    assert done.returncode == 0, done.stderr
+    assert "by the rules, no model was used." in done.stdout
+    assert "no model could be used, so the rules answer" in " ".join(done.stdout.split())
+    assert "registry.json" in done.stdout
