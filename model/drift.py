@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ GAP_SIGMAS = 4.0
 BANDS = (0.0, 1 / 3, 2 / 3, 1.0)
 MIN_BAND_CLUSTERS = 15
 MATURE_QUANTILE = 0.9
+TEXT_SHOWN = 70  # of a reason, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ def _reasons(
         for code in np.argsort(-np.abs(now - then), kind="stable")[:3].tolist():
             if code < len(common):
                 family = FAMILIES[int(kept["families"][code])]
-                text = texts.get(int(common[code]), "")
+                text = shorten(texts.get(int(common[code]), ""), TEXT_SHOWN, placeholder=" …")
                 what = f"{family} ({text})" if text else family
             else:
                 what = "reasons that were rare or unknown in training"
