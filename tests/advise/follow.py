@@ -154,9 +154,11 @@ class Town:
                 first += " && time() - MY.QDate > 3 * MY.ProcId"
             where = f"ifThenElse((MY.NumShadowStarts ?: 0) < {starts}, {first}, {where})"
         if name in EVICTED:
-            # The policy must see it idle before it starts again.
-            idle = "time() - MY.EnteredCurrentStatus > 6"
-            where = f"({where}) && ((MY.NumShadowStarts ?: 0) == 0 || {idle})"
+            # Long enough to be evicted, and then idle for long enough that the policy sees it.
+            batch.seconds = 1.0
+            batch.begin.append(f"[ -e {self.luck} ] || sleep 60")
+            few = f"(MY.NumJobStarts ?: 0) < {EVICTED[name]} || (MY.NumHolds ?: 0) > 0"
+            where = f"({where}) && ({few} || time() - MY.EnteredCurrentStatus > 40)"
         batch.submit["requirements"] = where
         batch.write_program()
         description = batch.path("job.sub")

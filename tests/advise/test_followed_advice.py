@@ -130,7 +130,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, new_pool: Callable[..., Pool]
             for name in [COMES_BACK.name, *SCENARIOS]:
                 # A number of its own, so that a new scenario does not change the others.
                 made.submit(name, zlib.crc32(name.encode()) % 10_000)
-            made.missing = made.wait_for_holds(80)
+            made.missing = made.wait_for_holds(120)
             given = {answer["job"]: answer for answer in made.ask()}
             for held in made.jobs.values():
                 held.answers = [given[job] for job in held.jobs]
@@ -144,7 +144,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, new_pool: Callable[..., Pool]
                 if name == "site_policy_share" and held.answers:
                     wait_for_the_share(made, held)
                 made.wrong[name] = follow(made, held)
-            made.ends = made.wait_for_ends(60)
+            made.ends = made.wait_for_ends(90)
             yield made
 
 
