@@ -88,7 +88,9 @@ def find_holds(question: Question, site: Site) -> Found:
 
 
 def _from_logs(question: Question) -> Found:
-    _only_here(question, "with --log")
+    if question.constraint or question.user:
+        option = "--constraint" if question.constraint else "--user"
+        raise UsageError(f"{option} is for the schedd and the store; it means nothing with --log")
     kept = read_logs(question.logs, question.zone)
     if kept.last_us is None:
         _complain_of_empty(question.logs)
@@ -233,16 +235,6 @@ def _chosen(
     return holds
 
 
-def _only_here(question: Question, where: str) -> None:
-    for given, option in (
-        (question.constraint, "--constraint"),
-        (question.user, "--user"),
-        (question.everybody, "--all"),
-    ):
-        if given and option != "--all":
-            raise UsageError(f"{option} is for the schedd and the store; it means nothing {where}")
-
-
 # ---- the schedd ------------------------------------------------------------------------------
 
 
@@ -260,7 +252,7 @@ def _from_schedd(question: Question, site: Site) -> Found:
     if question.number is not None:
         found.holds = [_earlier(job, question.number, kept) for job in live]
     else:
-        found.holds = _join(live, kept, found)
+        found.holds = _join(live, kept)
     return found
 
 
@@ -334,7 +326,7 @@ def _default_store(found: Found, site: Site) -> KeptEpisodes | None:
     return kept
 
 
-def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None, found: Found) -> list[Hold]:
+def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None) -> list[Hold]:
     """Give each live job its episode: from the store, or else from its own log."""
     known = kept.latest_of([one.job for one in live]) if kept is not None else {}
     without = [one for one in live if not _is_this_hold(known.get(one.job), one)]

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from condor_advice.advise.holds import Hold
+from condor_advice.advise.holds import OVERCOUNTED, Hold
 from condor_advice.preprocess.kept import LikeCases
 
 # The shortest window with enough like cases counts; the longest one with any otherwise.
@@ -129,7 +129,7 @@ def _widest(kept: Any, template_id: int, until: int, before: int | None) -> Like
 def _holds_for_same_reason(hold: Hold) -> int:
     """Count earlier holds for the same code, as the job ad has them."""
     by_reason = hold.ad.get("NumHoldsByReason")
-    if not isinstance(by_reason, dict):
+    if not isinstance(by_reason, dict) or hold.code in OVERCOUNTED:
         return 0
     most = max((n for n in by_reason.values() if isinstance(n, int)), default=0)
     return max(0, most - 1) if len(by_reason) == 1 else 0

@@ -100,7 +100,7 @@ def hold_of_ad(
     point = episode.point if episode else re.sub(r"^slot[^@]*@", "", slot)
     return Hold(
         job=job,
-        number=episode.number if episode else int(ad.get("NumHolds", 1)),
+        number=episode.number if episode else _number_of(ad),
         at=datetime.fromtimestamp(int(ad.get("EnteredCurrentStatus", 0)), UTC),
         code=code,
         subcode=subcode,
@@ -114,3 +114,14 @@ def hold_of_ad(
         kept=kept,
         missing=missing,
     )
+
+
+# With these HTCondor 25 counts one hold several times in NumHolds.
+OVERCOUNTED = (3, 26, 46, 47)
+
+
+def _number_of(ad: Mapping[str, Any]) -> int:
+    """Return which hold of the job this is, as far as its ad alone tells."""
+    if ad.get("HoldReasonCode") in OVERCOUNTED:
+        return 1
+    return max(1, int(ad.get("NumHolds", 1)))

@@ -114,6 +114,9 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--log", "{missing_input}", "12x"], 2, "'12x' is no job id"),
         (["--log", "{missing_input}", "--zone", "Nowhere/Land"], 2, "Nowhere/Land"),
         (["--store", "nowhere.sqlite"], 4, "there is no store yet"),
+        (["--log", "{missing_input}", "--user", "ana"], 2, "it means nothing with --log"),
+        (["--log", "{missing_input}", "--constraint", "true"], 2, "means nothing with --log"),
+        (["--all", "--user", "ana"], 2, "exclude each other"),
         (["--nonsense"], 2, "No such option"),
     ],
 )
