@@ -54,7 +54,11 @@ Bools = npt.NDArray[np.bool_]
 Say = Callable[[str], None]
 
 PARTS = ("rules", "linear", "trees", "lstm")
+_WAIT = "wait"  # beside the parts' names
 _ONLY_LEARNED = -1  # in place of a fold's number
+# Full propensity weights leave a third of the episodes' worth: enough to put parts together, not
+# to train them. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
+_PARTS_POWER = 0.25
 _LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
 
 
@@ -100,6 +104,20 @@ class Learned:
     trained: dict[str, Any]  # for people
     data_hash: str
     notes: dict[str, Any]
+
+    def waits(self) -> Floats:
+        """Return how much longer than "now" each job stayed on hold, as a logarithm.
+
+        Now is what a quarter of the releases were at the latest. Where the time of the release
+        is not known, or was chosen by a repair, it is now.
+        """
+        seconds = (self.data.released - self.data.time) / 1e6
+        known = (self.data.released >= 0) & ~self.data.changed
+        if not known.any():
+            return np.zeros(len(seconds))
+        longer = np.log1p(np.maximum(seconds, 0.0))
+        found: Floats = np.where(known, longer - np.quantile(longer[known], 0.25), 0.0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -158,16 +176,19 @@ def learn(
     given = np.ones(len(data)) if weight is None else weight
     counts_fully = given >= given.max()
     judged = np.flatnonzero(counts_fully[rows])
+    counts = given  # of each episode when the parts are put together
     notes: dict[str, Any] = {}
     if settings.propensity:
         found = propensity.estimate(data, settings.seed)
-        given = given * found.weight
+        counts = given * found.weight
+        given = given * found.weight**_PARTS_POWER
         notes["propensity"] = {"roc_auc": found.roc_auc, "effective_share": found.effective}
         say(
             f"labels are foreseen with ROC AUC {found.roc_auc:.2f}; weighted by that, the "
             f"labelled episodes are worth {found.effective:.0%} of their number"
         )
     weight = given[rows] / given[rows][judged].mean()
+    counts = counts[rows][judged] / counts[rows][judged].mean()
     fold = np.full(len(rows), _ONLY_LEARNED)
     fold[judged] = folds_of(data, rows[judged], settings.folds)
     training = _Training(data, rows, label, weight, fold, settings, say, work)
@@ -200,7 +221,7 @@ def learn(
         Observed.of(data).take(whole),
         np.searchsorted(whole, rows[judged]),
         label[judged],
-        weight[judged],
+        counts,
         {part: margin[judged] for part, margin in margins.items()},
         chosen,
         ensemble,
@@ -223,8 +244,7 @@ def assemble(
     """Make a model of some of the parts: stack, calibration, abstention and thresholds."""
     label, weight, kin = learned.label, learned.weight, learned.data.kin
     margins = {part: learned.margins[part] for part in parts}
-    weights, bias = _stack(margins, label, weight)
-    margin = stack.combine({part: margins[part] for part in weights}, weights, bias)
+    weights, bias, margin = _stack(margins, learned.waits(), label, weight)
     chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
     p = chosen(margin)
     lines = thresholds.choose(p, label, thresholds.job_costs(learned.data.features, FEATURE_NAMES))
@@ -301,15 +321,21 @@ def validation_figures(trained: Trained) -> dict[str, float]:
 
 
 def _stack(
-    parts: dict[str, Floats], label: Floats, weight: Floats
-) -> tuple[dict[str, float], float]:
-    """Fit the stack, without the parts that it would hardly listen to."""
+    parts: dict[str, Floats], waits: Floats, label: Floats, weight: Floats
+) -> tuple[dict[str, float], float, Floats]:
+    """Fit the stack, without the parts that it would hardly listen to.
+
+    How long people waited before the release is fitted beside the parts and then left out: what
+    remains is the answer for a release now. Returns weights, bias, and the log-odds of each
+    episode as it was released.
+    """
     kept = dict(parts)
     while True:
-        weights, bias = stack.fit(kept, label, weight)
+        weights, bias = stack.fit({**kept, _WAIT: waits}, label, weight)
+        patience = weights.pop(_WAIT)
         least = min(weights, key=lambda part: weights[part])
         if weights[least] >= _LEAST_WEIGHT or len(kept) == 1:
-            return weights, bias
+            return weights, bias, stack.combine(kept, weights, bias) + patience * waits
         del kept[least]
 
 
