@@ -20,7 +20,14 @@ import numpy as np
 from condor_advice.advise.costs import Cost, cost_of
 from condor_advice.advise.evidence import Evidence, Witness
 from condor_advice.advise.holds import Hold
-from condor_advice.advise.remedies import LIMITED, Remedy, later, release_command, remedy_for
+from condor_advice.advise.remedies import (
+    LIMITED,
+    PASSING,
+    Remedy,
+    later,
+    release_command,
+    remedy_for,
+)
 from condor_advice.advise.site import Site
 from condor_advice.model.rules import Rule, Verdict, posterior, rule_for
 
@@ -224,8 +231,6 @@ class Adviser:
 
 
 def _passes(hold: Hold, rule: Rule) -> bool:
-    from condor_advice.advise.remedies import PASSING
-
     return hold.family in PASSING and rule.verdict is Verdict.RELEASE
 
 
@@ -256,9 +261,11 @@ def decide(
         return Verdict.RELEASE, "the cause is gone"
     if rule.verdict is Verdict.REMOVE:
         return Verdict.REMOVE, "it keeps coming back"
+    if dict(remedy.edits).get("Requirements"):
+        return Verdict.FIX, "its execution point is what is wrong"
     if remedy.edits or (hold.family in LIMITED and rule.verdict is Verdict.FIX):
-        # It was stopped at a limit, or at a broken execution point: a release as it is may
-        # succeed by luck, the same release with the edit costs no more.
+        # It was stopped at a limit: a release as it is may succeed by luck, the same release
+        # with the edit costs no more.
         return Verdict.FIX, "released as it is it meets the same limit"
     if sure and chance >= threshold:
         return Verdict.RELEASE, "it will probably succeed as it is"

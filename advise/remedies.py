@@ -117,7 +117,8 @@ def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
     when = hold.at + timedelta(minutes=site.retry_minutes * max(1, hold.number))
     if when <= now:
         return Remedy("release it", (release_command(hold),), rule.source)
-    local = when.astimezone().strftime("%H:%M")
+    today = when.astimezone().date() == now.astimezone().date()
+    local = when.astimezone().strftime("%H:%M" if today else "%H:%M on %d %b")
     waited = f"hold {hold.number} of this job" if hold.number > 1 else "that passes"
     return Remedy(
         f"release it after {local} ({waited}; trying again at once meets the same trouble)",
