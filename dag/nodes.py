@@ -256,17 +256,23 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
             os.environ[name] = str(Path("home").absolute())
         from condor_advice.model.tracking import WandbTracking
 
-        shutil.rmtree(OUT / "wandb", ignore_errors=True)
+        work = Path("home") / "tracking"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
         tracker = WandbTracking(
-            task["texts"].get("project", "condor-advice"),
-            identity,
-            OUT,
-            group=task["sweep"],
+            task["texts"].get("project", "condor-advice"), identity, work, group=task["sweep"]
         )
         tracker.start(task["parameters"])
         for row in rows:
             tracker.log(row["epoch"], row["metrics"])
         tracker.finish()
+        # The run alone: W&B also leaves links, to logs and to directories, and HTCondor does
+        # not transfer those.
+        shutil.rmtree(OUT / "wandb", ignore_errors=True)
+        (OUT / "wandb").mkdir()
+        for run in (work / "wandb").glob("offline-run-*"):
+            shutil.rmtree(run / "logs", ignore_errors=True)
+            shutil.move(run, OUT / "wandb" / run.name)
     except Exception as error:
         print(f"condor-advice: no W&B run was left: {error}", file=sys.stderr)
 
