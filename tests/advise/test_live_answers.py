@@ -239,7 +239,8 @@ def test_a_store_that_cannot_be_opened_is_said(
     (tmp_path / "data" / "condor-advice" / "store.sqlite").mkdir(parents=True)
     done = ask(f"{cluster}.0")
     assert done.returncode == 0, done.stderr
-    assert "check its permissions" in " ".join(done.stdout.split())
+    assert "store.sqlite" in done.stdout
+    assert "so nothing is known of like cases" in " ".join(done.stdout.split())
     assert f"{cluster}.0" in done.stdout
 
 
