@@ -249,19 +249,21 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         os.environ |= {"WANDB_X_DISABLE_STATS": "true", "WANDB_DISABLE_CODE": "true"}
         os.environ |= {"WANDB_DISABLE_GIT": "true", "WANDB_X_DISABLE_META": "true"}
         identity = run_identity(task["sweep"], task["trial"])
+        project = task["texts"].get("project", "condor-advice")
         if task.get("wandb_sweep"):
-            # A run of a sweep takes its id from the environment alone.
+            # A run of a sweep takes these from the environment alone.
             os.environ |= {"WANDB_SWEEP_ID": task["wandb_sweep"], "WANDB_RUN_ID": identity}
+            os.environ["WANDB_PROJECT"] = project
         for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
             os.environ[name] = str(Path("home").absolute())
+        if entity := task["texts"].get("entity"):
+            os.environ["WANDB_ENTITY"] = entity
         from condor_advice.model.tracking import WandbTracking
 
         work = Path("home") / "tracking"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        tracker = WandbTracking(
-            task["texts"].get("project", "condor-advice"), identity, work, group=task["sweep"]
-        )
+        tracker = WandbTracking(project, identity, work, group=task["sweep"])
         tracker.start(task["parameters"])
         for row in rows:
             tracker.log(row["epoch"], row["metrics"])
