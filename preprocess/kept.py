@@ -2,10 +2,9 @@
 
 `gather` goes on with the pass over the events (stream.py) after it has read them, and writes
 each hold episode with its features, steps and outcome into tables of the same SQLite file; an
-outcome that comes later replaces the earlier one. The state of the pass is written in the same
-transaction, so that after a `kill -9` the next pass goes on from there. While a log is
-followed the state is written now and then only: what is ahead of it is then dropped and worked
-out again, to the same bits.
+outcome that comes later replaces the earlier one. The state of the pass is written last, and
+while a log is followed now and then only. After a `kill -9` the next pass goes on from the
+state: what is ahead of it is dropped and worked out again, to the same bits.
 
 Reading needs neither the pass nor its packages. The same tables in memory serve event logs
 that no store has, so that advice has one way to its evidence.
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-KEPT_VERSION = 1
+KEPT_VERSION = 2
 # While a log is followed, writing the state may take this share of the time.
 STATE_SHARE = 0.02
 SIZES_KEPT = 64  # of each kin, the latest
@@ -103,7 +102,8 @@ SCHEMA = (
     ) WITHOUT ROWID""",
     """CREATE TABLE kept_sizes (
         kin INTEGER PRIMARY KEY,        -- a cluster, a batch, or OVERRUN
-        memory BLOB NOT NULL            -- MB of the latest that succeeded, float32
+        memory BLOB NOT NULL,           -- MB of the latest that succeeded, float32
+        sequence INTEGER NOT NULL       -- place of the last event that counts in it
     )""",
 )
 _TABLES = ("kept_pass", "kept_episodes", "kept_names", "kept_sizes")
@@ -211,9 +211,12 @@ class KeptEpisodes:
         try:
             with self._tables.transaction() as db:
                 self._prepare(db, stream)
-                for batch in stream.run(timeline):
+            # Others may write, too, while the next batch is worked out.
+            for batch in stream.run(timeline):
+                with self._tables.transaction() as db:
                     self._write(db, batch, stream)
-                if stream.sequence > events or final:
+            if stream.sequence > events or final:
+                with self._tables.transaction() as db:
                     self._write_pass(db, stream, final)
         except BaseException:
             self._stream = None  # it is ahead of what was written: begin again from there
@@ -323,18 +326,28 @@ class KeptEpisodes:
             self._templates_written |= fresh
 
     def _write_sizes(self, db: sqlite3.Connection, finished: Finished) -> None:
-        """Add what jobs that succeeded have used to what is known of their kin."""
-        new: dict[int, list[float]] = {}
-        for kin, memory in zip(finished.kin.tolist(), finished.memory.tolist(), strict=True):
-            new.setdefault(kin, []).append(memory)
-        for ratio in finished.overrun.tolist():
-            new.setdefault(OVERRUN, []).append(ratio)
+        """Add what jobs that succeeded have used to what is known of their kin.
+
+        An event that is worked off again, after a pass was cut short, is not counted again.
+        """
+        new: dict[int, list[tuple[int, float]]] = {}
+        for kin, at, memory in (
+            *zip(finished.kin, finished.sequence, finished.memory, strict=True),
+            *((OVERRUN, *one) for one in zip(finished.overrun_sequence, finished.overrun,
+                                             strict=True)),
+        ):  # fmt: skip
+            new.setdefault(int(kin), []).append((int(at), float(memory)))
         for kin, values in new.items():
-            known = db.execute("SELECT memory FROM kept_sizes WHERE kin = ?", (kin,)).fetchone()
-            joined = (known[0] if known else b"") + np.array(values, np.float32).tobytes()
-            db.execute(
-                "INSERT OR REPLACE INTO kept_sizes VALUES (?, ?)", (kin, joined[-4 * SIZES_KEPT :])
-            )
+            known, last = db.execute(
+                "SELECT memory, sequence FROM kept_sizes WHERE kin = ?", (kin,)
+            ).fetchone() or (b"", -1)
+            fresh = sorted(value for value in values if value[0] > last)
+            if fresh:
+                added = np.array([memory for _, memory in fresh], np.float32).tobytes()
+                kept = (known + added)[-4 * SIZES_KEPT :]
+                db.execute(
+                    "INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", (kin, kept, fresh[-1][0])
+                )
 
     def _write_pass(self, db: sqlite3.Connection, stream: EpisodeStream, final: bool) -> None:
         """Note how far the pass is, and its state when that is due."""

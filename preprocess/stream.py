@@ -111,7 +111,9 @@ class Finished:
 
     kin: Ints  # a cluster of several jobs, or a batch; a job may be in both
     memory: npt.NDArray[np.float32]  # MB, the most that was reported
+    sequence: Ints  # of the event that told
     overrun: npt.NDArray[np.float32]  # of those held for memory: the same over that at the hold
+    overrun_sequence: Ints
 
 
 @dataclass(slots=True)
@@ -643,15 +645,19 @@ def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
         (rows["kind"] == Kind.JOB_HELD) & (rows["family"] == FAMILY_INDEX["memory"])
     )
     last = np.append(-1, over)[np.searchsorted(over, ends)]
-    overrun = []
-    for job_row in np.flatnonzero(last > begin).tolist():
-        before = float(np.fmax.reduce(used[begin[job_row] : last[job_row]]))
-        if before > 0 and memory[job_row] > 0:
-            overrun.append(memory[job_row] / before)
+    overrun, at = [], []
+    for one in np.flatnonzero(last > begin).tolist():
+        before = float(np.fmax.reduce(used[begin[one] : last[one]]))
+        if before > 0 and memory[one] > 0:
+            overrun.append(memory[one] / before)
+            at.append(rows["sequence"][ends[one]])
+    sequence = rows["sequence"][ends]
     return Finished(
         np.concatenate((cluster_of(job[several]), batch[named])),
         np.concatenate((memory[several], memory[named])),
+        np.concatenate((sequence[several], sequence[named])),
         np.array(overrun, np.float32),
+        np.array(at, np.int64),
     )
 
 

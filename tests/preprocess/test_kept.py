@@ -79,10 +79,17 @@ def test_what_is_kept_piece_by_piece_equals_a_fresh_pass(
             # Every other process forgets to save the state of its pass, as if it was killed.
             KeptEpisodes(store).take_up(final=number % 2 == 0)
     with Store(tmp_path / "store.sqlite", readonly=True) as store:
-        found = kept_of(store).samples()
+        found, kept_sizes = kept_of(store).samples(), sizes(kept_of(store))
     fresh = collect(log_timeline([log], CLOCK, "ap"))
     assert len(fresh) > 50
     same(found, fresh)
+    whole = KeptEpisodes.of_timeline(log_timeline([log], CLOCK, "ap"))
+    assert kept_sizes == sizes(whole) != []
+
+
+def sizes(kept: KeptEpisodes) -> list[tuple[int, bytes, int]]:
+    found: list[tuple[int, bytes, int]] = kept._tables.rows("SELECT * FROM kept_sizes ORDER BY kin")
+    return found
 
 
 def test_a_clock_that_was_set_back_is_followed_across_processes(
@@ -259,3 +266,5 @@ def test_a_follower_killed_at_any_moment_loses_and_doubles_nothing(
         gather(store, log)
         KeptEpisodes(store).take_up()
         same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
+        whole = KeptEpisodes.of_timeline(log_timeline([log], CLOCK, "ap"))
+        assert sizes(kept_of(store)) == sizes(whole)
