@@ -41,6 +41,7 @@ class Look:
         """Return the actions with what is known by now of those that were still open."""
         wanted = [action for action in actions if is_open(action)]
         ads = self._ads(wanted)
+        logs: dict[str, list[JobSequence]] = {}  # jobs of a cluster mostly share one
         found = []
         for action in actions:
             if is_open(action):
@@ -48,7 +49,8 @@ class Look:
                 if ad is not None:
                     action = by_ad(action, ad, now, self.margin_seconds)
                 elif self.access_point is None or _is_local(action, self.access_point):
-                    action = self._by_events(action, gone=self.access_point is not None)
+                    gone = self.access_point is not None
+                    action = self._by_events(action, logs, gone=gone)
             found.append(action)
         return found
 
@@ -63,10 +65,12 @@ class Look:
         since = min(action.at for action in actions)
         return ads | {live.job: live.ad for live in point.finished_jobs(missing, since)}
 
-    def _by_events(self, action: Action, *, gone: bool) -> Action:
+    def _by_events(
+        self, action: Action, logs: dict[str, list[JobSequence]], *, gone: bool
+    ) -> Action:
         """Look into the store, then into the job's own log; where neither tells, say so."""
         job = action.advice.job
-        for sequence in (*self._stored(job), *_logged(action)):
+        for sequence in (*self._stored(job), *_logged(action, logs)):
             for episode in hold_episodes(sequence):
                 if abs(episode.hold.time.timestamp() - action.advice.held_at) <= 2:
                     decided = by_episode(action, episode)
@@ -171,11 +175,12 @@ def _is_local(action: Action, point: AccessPoint) -> bool:
     return action.advice.access_point in ("", point.name)
 
 
-def _logged(action: Action) -> list[JobSequence]:
-    if not action.user_log:
+def _logged(action: Action, logs: dict[str, list[JobSequence]]) -> list[JobSequence]:
+    path, job = action.user_log, action.advice.job
+    if not path:
         return []
-    with contextlib.suppress(AdviceError, OSError):
-        job = action.advice.job
-        found = sequences(read_log(action.user_log, Clock(find_zone(None))).events())
-        return [one for one in found if (one.job.cluster, one.job.proc) == (job.cluster, job.proc)]
-    return []
+    if path not in logs:
+        logs[path] = []
+        with contextlib.suppress(AdviceError, OSError):
+            logs[path] = sequences(read_log(path, Clock(find_zone(None))).events())
+    return [one for one in logs[path] if (one.job.cluster, one.job.proc) == (job.cluster, job.proc)]

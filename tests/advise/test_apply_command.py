@@ -60,7 +60,7 @@ queue 3
 """
 ON_HOLD = """
 executable = /bin/sleep
-arguments = 0
+arguments = 120
 transfer_executable = false
 hold = true
 log = hold.log
@@ -389,6 +389,10 @@ def test_annotated_jobs_show_the_advice_in_condor_q(site: Site) -> None:
     assert abs(int(at) - time.time()) < 120
     again = objects(site.advice("annotate", *constraint, "--json", user=site.pool.account))
     assert (again[0]["written"], again[0]["unchanged"]) == (0, 1)
+    site.run("condor_release", str(cluster))
+    site.run("condor_hold", str(cluster))
+    anew = objects(site.advice("annotate", *constraint, "--json", user=site.pool.account))
+    assert anew[0]["written"] == 1, "it is about another hold now"
     refused = site.advice("annotate", *constraint, user="bjorn")
     assert refused.returncode == 0, "nothing had to be written, so nothing was refused"
     site.run("condor_qedit", str(cluster), "AdviceVerdict", '"REMOVE"')
