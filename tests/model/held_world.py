@@ -30,6 +30,7 @@ def held_world(
     features[:, FEATURE_NAMES.index("hold_family")] = rng.integers(2, 12, count)
     features[:, FEATURE_NAMES.index("hold_code")] = rng.choice([3, 6, 12, 13, 34], count)
     features[:, FEATURE_NAMES.index("hold_subcode")] = 0
+    features[:, FEATURE_NAMES.index("hold_number")] = 1
     lengths = rng.integers(2, 14, count)
     offsets = np.append(0, np.cumsum(lengths))
     steps = np.zeros((offsets[-1], SPEC.num_features), np.float32)

@@ -1,0 +1,73 @@
+"""Train the model that comes with condor-advice, and write it with its card to model/starter/.
+
+    python tools/make_starter.py
+
+It learns from the recordings whose owners chose what to release and from simulated logs; the
+recording in which every hold was released is only used to fill in the card.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import numpy as np
+
+from condor_advice.lab.held_data import (
+    RANDOMISED,
+    SIMULATED_JOBS,
+    SIMULATED_SEED,
+    SIMULATED_WEIGHT,
+    TRAINING,
+    recorded,
+    simulated,
+)
+from condor_advice.model import card
+from condor_advice.model.held import STARTER
+from condor_advice.model.held_data import join
+from condor_advice.model.held_evaluate import evaluate, pictured
+from condor_advice.model.held_train import HeldSettings, save, train, validation_figures
+
+
+def main() -> None:
+    """Train and write."""
+    parts = [recorded(name).data for name in TRAINING]
+    parts.append(simulated(SIMULATED_JOBS, SIMULATED_SEED).data)
+    weight = [np.ones(len(part)) for part in parts[:-1]]
+    weight.append(np.full(len(parts[-1]), SIMULATED_WEIGHT))
+    settings = HeldSettings()
+    trained = train(
+        join(parts),
+        settings,
+        "starter",
+        weight=np.concatenate(weight),
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    test = recorded(RANDOMISED).data
+    judged = evaluate(trained.model, test)
+    metrics = {
+        "validation": validation_figures(trained),
+        RANDOMISED: {
+            "n_test": judged["n_test"],
+            "base_rate": judged["base_rate"],
+            **{name: one["value"] for name, one in judged["figures"].items()},
+        },
+    }
+    shutil.rmtree(STARTER, ignore_errors=True)
+    manifest = save(trained, STARTER, settings, metrics)
+    card.write(
+        STARTER,
+        manifest,
+        pictured(trained.model, test.take(test.labelled)),
+        {
+            "episodes": judged["n_test"],
+            "source": f"{RANDOMISED}: a lab run in which every hold was released after a delay "
+            "drawn by chance; nothing was learned from it",
+        },
+    )
+    size = sum(path.stat().st_size for path in STARTER.rglob("*") if path.is_file())
+    print(f"{STARTER}: {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
