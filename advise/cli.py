@@ -51,6 +51,16 @@ class Verbs(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show what goes with job ids first: it is what most people came for."""
+        job = self.get_command(ctx, "job")
+        assert job is not None
+        below = click.Context(job, info_name=ctx.info_name, parent=ctx)
+        records = [parameter.get_help_record(below) for parameter in job.params]
+        with formatter.section("Options with job ids, or with none for your own held jobs"):
+            formatter.write_dl([record for record in records if record and record[1]])
+        super().format_options(ctx, formatter)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Everything that is not a verb or the group's own option is for `job`.
 
@@ -62,15 +72,20 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="[JOBID]... | COMMAND [ARGS]...",
+)
 @click.version_option(__version__, prog_name="condor-advice")
 def cli() -> None:
     """Release, fix or remove? Advice for held HTCondor jobs.
 
     \b
     condor-advice                 your held jobs
-    condor-advice 1234.7          one job
+    condor-advice 1234.7          one job; also 1234, 1234.0-9, ap1#1234.7
     condor-advice --log FILE      from an event log, without a pool
+    condor-advice VERB --help     more about one of the commands below
     """
 
 

@@ -33,6 +33,14 @@ def test_the_man_page_is_good_roff() -> None:
         assert words in shown
 
 
+def test_the_help_begins_with_what_most_people_came_for() -> None:
+    command = [sys.executable, "-m", "condor_advice", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("Usage: condor-advice [OPTIONS] [JOBID]... | COMMAND [ARGS]...")
+    shown = done.stdout
+    assert shown.index("--constraint EXPR") < shown.index("--version") < shown.index("  gather ")
+
+
 def complete(words: list[str], shell: str) -> list[str]:
     """Ask as the shell's script does."""
     env = {
