@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 # Larger reports that commands of their own write.
 REPORTS = {
+    "results-held.md": "models for held jobs",
     "results-failures.md": "failure models on public workloads",
     "checkpoint-results.md": "checkpoint policies, and the in-job risk model",
 }

@@ -1,0 +1,97 @@
+"""Speed of the models for held jobs: a default training, and scoring many episodes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from condor_advice.lab.held_data import TRAINING, recorded
+from condor_advice.model import lstm
+from condor_advice.model.held_data import HeldData, join
+from condor_advice.model.held_train import HeldSettings, assemble, learn
+
+EPISODES = 100_000
+FORWARDS = 300  # of torch, one episode each; the rest is reckoned from these
+TARGET_SECONDS, TARGET_RATIO = 300, 20
+
+
+def main() -> None:
+    """Measure and print one line each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--episodes", type=int, default=EPISODES)
+    episodes = parser.parse_args().episodes
+    began, used = time.perf_counter(), _cpu()
+    data = join([recorded(name).data for name in TRAINING])
+    settings = HeldSettings()
+    learned = learn(data, settings)
+    assemble(learned, settings, settings.parts)
+    _print(
+        "held.train",
+        seconds=round(time.perf_counter() - began, 1),
+        cpu_seconds=round(_cpu() - used, 1),
+        episodes=len(data),
+        target_seconds=TARGET_SECONDS,
+    )
+    # All parts, whatever the stack makes of them: that is the slowest model there can be.
+    parts = {part: assemble(learned, settings, (part,)).model for part in settings.parts}
+    many = _many(data, episodes)
+    began = time.perf_counter()
+    for model in parts.values():
+        model.predict(many.features, many.steps, many.offsets)
+    ours = time.perf_counter() - began
+    began = time.perf_counter()
+    parts["lstm"].predict(many.features, many.steps, many.offsets)
+    network = time.perf_counter() - began
+    one_by_one = _torch_forwards(many) * episodes / FORWARDS
+    _print(
+        "held.score",
+        episodes=episodes,
+        seconds=round(ours, 2),
+        episodes_per_second=round(episodes / ours),
+        lstm_seconds=round(network, 2),
+        torch_one_by_one_seconds=round(one_by_one, 1),
+        ratio=round(one_by_one / ours, 1),
+        lstm_ratio=round(one_by_one / network, 1),
+        target_ratio=TARGET_RATIO,
+    )
+
+
+def _many(data: HeldData, episodes: int) -> HeldData:
+    return data.take(np.arange(episodes) % len(data))
+
+
+def _torch_forwards(data: HeldData) -> float:
+    """Return the seconds that torch takes for some episodes, one forward each."""
+    import torch
+
+    settings = lstm.LstmSettings()
+    torch.set_num_threads(1)
+    some = data.take(np.arange(FORWARDS))
+    trained = lstm.train(some, some, replace(settings, epochs=1))
+    network = lstm.build(settings)
+    network.load_state_dict({k: torch.from_numpy(v) for k, v in trained.weights.items()})
+    network.eval()
+    inputs = lstm.one_by_one(trained, some)
+    began = time.perf_counter()
+    with torch.no_grad():
+        for one in inputs:
+            network(*one)
+    return time.perf_counter() - began
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _print(name: str, **figures: object) -> None:
+    print(json.dumps({"benchmark": name, **figures, "date": time.strftime("%Y-%m-%d")}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
