@@ -323,7 +323,8 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
             return Remedy(
                 f"{path} is not there, and {named} has its name: if that is the one, these "
                 "commands take it; otherwise put the file there and release",
-                (qedit_command(hold, "TransferInput", edit), *release), rule.source, by_hand=True,
+                (qedit_command(hold, "TransferInput", edit), *release), rule.source,
+                (("TransferInput", edit),), by_hand=True,
             )  # fmt: skip
         near = _nearest(path)
         if near:

@@ -26,6 +26,7 @@ NARROWEST, WIDEST = 40, 110
 PIPE_WIDTH = 100
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_BLOCKS = 12
+LONGEST_CONSTRAINT = 2000  # characters of a command
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
 WIDE_ENOUGH_FOR_IDS = 60
@@ -178,7 +179,8 @@ def _when(group: Group, now: datetime) -> str:
     hold = group.first.hold
     parts = [_ago((now - first).total_seconds())]
     if hold.code is not None:
-        parts.insert(0, f"{hold.code}/{hold.subcode}")
+        subcode = "" if hold.subcode is None else f"/{hold.subcode}"
+        parts.insert(0, f"{hold.code}{subcode}")
     if len(group) == 1 and hold.number > 1:
         parts.append(f"for the {_ordinal(hold.number)} time")
     points = {advice.hold.point for advice in group.advices}
@@ -305,14 +307,27 @@ def _named(jobs: Sequence[JobId], code: int | None, subcode: int | None) -> str:
         + (f"ProcId == {first}" if first == last else f"ProcId >= {first} && ProcId <= {last}")
         for cluster, first, last in ranges(jobs)
     ]
-    if len(terms) > SHOWN_IDS and code is not None:
-        # So many pieces that the reason names them better than their numbers.
-        same = f"HoldReasonCode == {code} && HoldReasonSubCode == {subcode}"
-        clusters = sorted({job.cluster for job in jobs})
-        listed = ", ".join(map(str, clusters))
+    if len(terms) > SHOWN_IDS:
+        # In many pieces: the procs of each cluster as a list, these jobs and no others.
+        terms = [
+            f"ClusterId == {cluster} && member(ProcId, {{{', '.join(map(str, procs))}}})"
+            for cluster, procs in _procs(jobs).items()
+        ]
+    if sum(map(len, terms)) > LONGEST_CONSTRAINT and code is not None:
+        # Too long for a line: their clusters and the code name them, and what else is held so.
+        same = f"HoldReasonCode == {code} && HoldReasonSubCode =?= "
+        same += "undefined" if subcode is None else str(subcode)
+        listed = ", ".join(map(str, _procs(jobs)))
         terms = [f"member(ClusterId, {{{listed}}}) && {same}"]
     any_of = " || ".join(f"({term})" for term in terms) if len(terms) > 1 else terms[0]
     return f"-constraint {shlex.quote(f'JobStatus == 5 && ({any_of})')}"
+
+
+def _procs(jobs: Iterable[JobId]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for job in sorted(set(jobs)):
+        found.setdefault(job.cluster, []).append(job.proc)
+    return found
 
 
 def ranges(jobs: Iterable[JobId]) -> list[tuple[int, int, int]]:

@@ -108,7 +108,9 @@ def test_the_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None
         assert Style.of_stdout().width == width
 
 
-def held(cluster: int, proc: int, reason: str, code: int, subcode: int, owner: str = "ana") -> Hold:
+def held(
+    cluster: int, proc: int, reason: str, code: int, subcode: int | None, owner: str = "ana"
+) -> Hold:
     ad = {
         "HoldReason": reason,
         "HoldReasonCode": code,
@@ -130,6 +132,33 @@ def test_thousands_of_jobs_make_no_flood() -> None:
     assert len(text.split("\n")) < 130
     assert f"{len(holds):,} held jobs" in text
     assert "more groups: name their ids, or use --json" in text
+
+
+def test_commands_name_the_jobs_of_their_group_and_no_others() -> None:
+    """One code and subcode may stand for two troubles within one cluster."""
+    import classad2
+
+    holds = [
+        held(3, p, f"The requested URL returned error: {404 if p % 2 else 503}", 13, 256)
+        for p in range(40)
+    ]
+    text = report(Adviser(None).advise(holds), [], Style())
+    constraints = re.findall(r"condor_release -constraint '(.+)'", text)
+    assert len(constraints) == 2, text
+    named = [
+        {p for p in range(40)
+         if classad2.ExprTree(c).eval(classad2.ClassAd(
+             {"ClusterId": 3, "ProcId": p, "JobStatus": 5}))}
+        for c in constraints
+    ]  # fmt: skip
+    assert sorted(map(sorted, named)) == [list(range(0, 40, 2)), list(range(1, 40, 2))]
+
+
+def test_a_hold_without_a_subcode_is_shown_and_named_without_one() -> None:
+    holds = [held(c, 2 * p, "submitted on hold", 15, None) for c in range(9) for p in range(90)]
+    text = report(Adviser(None).advise(holds), [], Style())
+    assert "None" not in text
+    assert "HoldReasonSubCode =?= undefined" in text
 
 
 def test_the_largest_group_comes_first() -> None:
