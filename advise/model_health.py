@@ -16,6 +16,7 @@ from condor_advice.preprocess.kept import KeptEpisodes
 if TYPE_CHECKING:
     from condor_advice.model.held import HeldModel
     from condor_advice.model.held_data import HeldData
+    from condor_advice.model.manifest import ModelFiles
 
 NEWEST_HOLDS = 12_000
 # Of the holds with a known end so many are predicted, spread evenly over time.
@@ -30,19 +31,24 @@ _WORDS = {
 
 def health(store: Store, now: float) -> dict[str, Any]:
     """Return what is known of the model that answers; a problem never hides the rest."""
+    found: dict[str, Any] = {"model": None, "drift": [], "drift_note": None, "feedback": None}
     kept = KeptEpisodes(store)
-    if not kept.ready:
-        note = "no hold episodes are kept yet; run `condor-advice gather` once"
-        return {"model": None, "drift": [], "drift_note": note, "feedback": None}
-    found: dict[str, Any] = {"model": None, "drift": [], "drift_note": None}
     try:
-        found |= _drift(kept)
+        files = _current_model()
+        found["model"] = files.manifest.name
+        if kept.ready:
+            found |= _drift(files, kept)
     except AdviceError as error:
         found["drift_note"] = str(error)
+    if not kept.ready:
+        found["drift_note"] = (
+            "no hold episodes are kept, or those of another version; run `condor-advice gather` "
+            "once"
+        )
+        return found
     try:
         found["feedback"] = _feedback(kept, store, now)
     except AdviceError as error:
-        found["feedback"] = None
         found["feedback_note"] = str(error)
     return found
 
@@ -68,26 +74,27 @@ def warnings(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _drift(kept: KeptEpisodes) -> dict[str, Any]:
-    from condor_advice.model import drift, manifest
-    from condor_advice.model.held import HeldModel
-    from condor_advice.model.held_data import from_samples
+def _current_model() -> ModelFiles:
+    from condor_advice.model import manifest
     from condor_advice.model.registry import Registry
 
-    directory = Registry().current()
-    files = manifest.read(directory)
-    found: dict[str, Any] = {"model": files.manifest.name}
+    return manifest.read(Registry().current())
+
+
+def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
+    from condor_advice.model import drift
+    from condor_advice.model.held import HeldModel
+    from condor_advice.model.held_data import from_samples
+
     if drift.FILE not in files.content:
-        found["drift_note"] = (
-            f"model {files.manifest.name} has no reference to tell drift by; train it again"
-        )
-        return found
+        name = files.manifest.name
+        return {"drift_note": f"model {name} has no reference to tell drift by; train it again"}
     samples = kept.samples(kept.since_newest(NEWEST_HOLDS))
     data = from_samples(samples, "store")
     texts = {_bucket(number): text for number, text in samples.names.templates.items()}
-    observed = drift.Observed.of(data, _predicted(HeldModel.load(directory), data))
+    observed = drift.Observed.of(data, _predicted(HeldModel.load(files.directory), data))
     signals = drift.assess(files.arrays(drift.FILE), observed, kept.feature_names, texts)
-    found["drift"] = [signal.as_dict() for signal in signals]
+    found: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
     if all(signal.value is None for signal in signals):
         found["drift_note"] = f"{len(data):,} holds are too few to tell drift"
     return found

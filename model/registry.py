@@ -36,7 +36,7 @@ FORMAT = 1
 CARD = "card"  # a directory beside the model's files, for people; nothing in it is loaded
 SHIPPED = "shipped"  # what comes with condor-advice, and answers until another is promoted
 LOCK_SECONDS = 30.0
-HISTORY_KEPT = 1000
+HISTORY_KEPT = 200
 
 
 class RegistryBusy(AdviceError):

@@ -158,7 +158,7 @@ def test_a_store_without_advice_or_kept_holds_has_a_status(tmp_path: Path, store
     with Store(tmp_path / "empty.sqlite"):
         pass
     text = run("status", "--store", tmp_path / "empty.sqlite")
-    assert "no hold episodes are kept yet" in text
+    assert "no hold episodes are kept" in text
 
 
 def test_chances_are_binned_only_where_there_are_enough() -> None:
