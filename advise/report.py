@@ -168,6 +168,9 @@ def _who(group: Group) -> str:
 def _chance(group: Group) -> str:
     chances = sorted(advice.p_success for advice in group.advices)
     low, high = group.first.interval
+    if all(advice.remedy.gone for advice in group.advices):
+        # The model judged the hold, not what was mended since.
+        return f"its cause is gone, and the chance was {chances[0]:.0%} before that was seen"
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
     shown = f"{group.first.p_success:.0%} would succeed if released as is"

@@ -154,6 +154,17 @@ def test_commands_name_the_jobs_of_their_group_and_no_others() -> None:
     assert sorted(map(sorted, named)) == [list(range(0, 40, 2)), list(range(1, 40, 2))]
 
 
+def test_a_cause_that_is_gone_is_said_instead_of_a_chance_that_does_not_know_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.dat"
+    path.touch()
+    words = f"Transfer input files failure: reading from file {path}: (errno 2) No such file"
+    text = report(Adviser(None).advise([held(3, 0, words, 13, 2)]), [], Style())
+    assert "its cause is gone, and the chance was" in text
+    assert "would succeed if released as is" not in text
+
+
 def test_a_hold_without_a_subcode_is_shown_and_named_without_one() -> None:
     holds = [held(c, 2 * p, "submitted on hold", 15, None) for c in range(9) for p in range(90)]
     text = report(Adviser(None).advise(holds), [], Style())
