@@ -38,9 +38,9 @@ AT_ONCE = 1000  # jobs per edit
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
-    """Write AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt into held jobs' ads.
+    """Write the advice into held jobs' ads, for condor_q.
 
-    AdviceAt is the time of the advice; where it is later than EnteredCurrentStatus the advice is
+    The attributes are AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt. AdviceAt is the time of the advice; where it is later than EnteredCurrentStatus the advice is
     about the hold that the job is in. Jobs whose ads already say so are not touched.
     """
     from condor_advice.advise.answering import judge, remember

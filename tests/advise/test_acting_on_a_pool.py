@@ -241,6 +241,22 @@ def test_a_removed_job_is_gone_and_only_with_leave(pool, point, hold) -> None:
     pool.wait_for(cluster, JobStatus.REMOVED)
 
 
+def test_a_run_that_dies_in_between_leaves_what_it_meant_to_do(point, hold, monkeypatch) -> None:
+    cluster = hold()
+    given = answers(point, cluster)
+
+    def killed(jobs, reason):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(point, "release", killed)
+        with pytest.raises(KeyboardInterrupt):
+            act(point, given)
+    [left] = ledger(point)
+    assert (left.result, left.command) == (Result.INTENDED, f"condor_release {cluster}.0")
+    assert len(act(point, given).actions) == 1, "the next run goes on"
+
+
 def test_two_runs_at_once_do_not_release_twice(point, hold) -> None:
     cluster = hold()
     given = answers(point, cluster)
