@@ -44,7 +44,7 @@ STATE_SHARE = 0.02
 SIZES_KEPT = 64  # of each kin, the latest
 # Over so many like cases more ones would change nothing that people can see.
 MOST_LIKE_CASES = 1000
-LATEST_PIECES = 4  # of a log, looked at for what is not kept
+LATEST_PIECES = 2  # of a log, looked at for what is not kept
 TERMINATED = 5
 OVERRUN = -1  # the key of what jobs needed that had been over their memory
 

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 # Their order is the number of each family in tensors and tables: only ever append.
 FAMILIES = (
@@ -94,26 +95,40 @@ def bucket_of(template_id: int) -> int:
     return 1 + template_id % (TEMPLATE_BUCKETS - 1)
 
 
-_PREFIX = re.compile(r"(?:Error from|Details: Error from) (\S+@\S+?|\S+): ")
-_AT_POINT = re.compile(r"execution point (\S+?)\.?(?: |$)")
-_ARGUMENTS = re.compile(r" with arguments .*?(?=: \(errno|: invalid interpreter|$)")
-_COUNTED = re.compile(r"\d+ total failures: first failure: ")
-_ERRNO_STYLE = re.compile(r"\(errno=(\d+): '([^']*)'\)")
-_QUOTED_PATH = re.compile(r"(Failed to (?:execute|open)) '[^']*'")
-_FILE_PATH = re.compile(
+class _Late:
+    """A pattern that is compiled at its first use: who only reads a store needs none of them."""
+
+    search: Callable[[str], re.Match[str] | None]
+    match: Callable[[str], re.Match[str] | None]
+    sub: Callable[..., str]
+
+    def __init__(self, pattern: str, flags: int = 0) -> None:
+        self._source = (pattern, flags)
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(*self._source)
+        self.search, self.match, self.sub = compiled.search, compiled.match, compiled.sub
+        return getattr(compiled, name)
+
+
+_PREFIX = _Late(r"(?:Error from|Details: Error from) (\S+@\S+?|\S+): ")
+_AT_POINT = _Late(r"execution point (\S+?)\.?(?: |$)")
+_ARGUMENTS = _Late(r" with arguments .*?(?=: \(errno|: invalid interpreter|$)")
+_COUNTED = _Late(r"\d+ total failures: first failure: ")
+_ERRNO_STYLE = _Late(r"\(errno=(\d+): '([^']*)'\)")
+_QUOTED_PATH = _Late(r"(Failed to (?:execute|open)) '[^']*'")
+_FILE_PATH = _Late(
     r"((?:reading|writing|read|write|sending|receiving)(?: from| to)?(?: file)?"
     r"|working directory) (/.*?|\S+): (?=\(errno|max |[A-Z])"
 )
-_LISTED = re.compile(r"\|+\s*FILETRANSFER.*$", re.DOTALL)
-_SINGLE_BAR = re.compile(r"(?<!\|)\|(?!\|)")
-_IMAGE = re.compile(
-    r"(Unable to find image|Cannot (?:start|pull)[^:']*:?) '?[^\s']+'?.*", re.DOTALL
-)
-_ERRNO = re.compile(r"\(errno (\d+)\)")
-_HTTP = re.compile(r"(?:returned error|HTTP(?:/\d\.\d)?(?: status)?(?: code)?|status):? (\d{3})\b")
+_LISTED = _Late(r"\|+\s*FILETRANSFER.*$", re.DOTALL)
+_SINGLE_BAR = _Late(r"(?<!\|)\|(?!\|)")
+_IMAGE = _Late(r"(Unable to find image|Cannot (?:start|pull)[^:']*:?) '?[^\s']+'?.*", re.DOTALL)
+_ERRNO = _Late(r"\(errno (\d+)\)")
+_HTTP = _Late(r"(?:returned error|HTTP(?:/\d\.\d)?(?: status)?(?: code)?|status):? (\d{3})\b")
 _AMOUNT = r"[:=]?\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([KMGT]i?[Bb]?\b|[a-z]+bytes\b)?"
-_USED = re.compile(r"(?:usage of|[Pp]eak usage|measured usage|\bused|[Uu]sage|this file)" + _AMOUNT)
-_LIMIT = re.compile(r"(?:limit of|requested|[Rr]equest of|request_\w+ of|\bmax)" + _AMOUNT)
+_USED = _Late(r"(?:usage of|[Pp]eak usage|measured usage|\bused|[Uu]sage|this file)" + _AMOUNT)
+_LIMIT = _Late(r"(?:limit of|requested|[Rr]equest of|request_\w+ of|\bmax)" + _AMOUNT)
 _UNITS = {
     "K": 1 / 1024,
     "M": 1.0,
@@ -158,7 +173,7 @@ def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
 _SIZED = ("memory", "disk", "transfer_size", "cpu")
 
 
-def _amount(pattern: re.Pattern[str], text: str) -> float | None:
+def _amount(pattern: _Late, text: str) -> float | None:
     """Return a size in MB, unless the text has a unit of its own; bare numbers are as they are."""
     found = pattern.search(text)
     if found is None:
@@ -223,9 +238,9 @@ def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 _NAMES_NEXT = {"point": "host", "user": "user"}
 _KEPT_NEXT = ("error:", "returned")
-_PUNCTUATED = re.compile(r"([('\"\[]*)(.*?)([)'\"\].,;:!?]*)$", re.DOTALL)
-_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
+_PUNCTUATED = _Late(r"([('\"\[]*)(.*?)([)'\"\].,;:!?]*)$", re.DOTALL)
+_KINDS: tuple[tuple[str, _Late], ...] = tuple(
+    (kind, _Late(pattern))
     for kind, pattern in (
         ("", r"<\w+>$"),  # replaced before
         ("url", r"[A-Za-z][A-Za-z0-9+.-]*://"),
@@ -239,7 +254,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("setting", r"(?=.*\d)\w+="),
     )
 )
-_SIZE_NUMBER = re.compile(r"[-+]?\d[\d,.]*")
+_SIZE_NUMBER = _Late(r"[-+]?\d[\d,.]*")
 
 
 def _mask_word(word: str) -> tuple[str, str]:
