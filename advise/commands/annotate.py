@@ -40,8 +40,9 @@ AT_ONCE = 1000  # jobs per edit
 def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
     """Write the advice into held jobs' ads, for condor_q.
 
-    The attributes are AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt. AdviceAt is the time of the advice; where it is later than EnteredCurrentStatus the advice is
-    about the hold that the job is in. Jobs whose ads already say so are not touched.
+    The attributes are AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt. AdviceAt is
+    the time of the advice; where it is later than EnteredCurrentStatus the advice is about the
+    hold that the job is in. Jobs whose ads already say so are not touched.
     """
     from condor_advice.advise.answering import judge, remember
     from condor_advice.advise.asking import Question
