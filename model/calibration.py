@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +11,7 @@ from condor_advice.model.infer import sigmoid
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+KINDS = ("none", "temperature", "isotonic")
 _KNOTS = 9  # of the interval
 _MIN_STEP = 25  # episodes that a step of an isotonic curve must rest on
 
@@ -102,19 +101,36 @@ def choose(
 
     Returns the chosen one, fitted on all, and the loss of each.
     """
-    distinct, which = np.unique(group, return_inverse=True)
-    fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
-    losses: dict[str, float] = {"none": log_loss(label, sigmoid(margin), weight)}
-    fits: Mapping[str, object] = {"temperature": fit_temperature, "isotonic": fit_isotonic}
-    for kind in fits:
-        p = np.empty(len(margin))
-        for nth in range(5):
-            kept, left = fold != nth, fold == nth
-            one = _fit(kind, margin[kept], label[kept], weight[kept])
-            p[left] = one(margin[left])
-        losses[kind] = log_loss(label, p, weight)
+    losses = {
+        kind: log_loss(label, out_of_fold(kind, margin, label, weight, group, seed), weight)
+        for kind in KINDS
+    }
     best = min(losses, key=lambda kind: losses[kind])
     return _fit(best, margin, label, weight), losses
+
+
+def out_of_fold(
+    kind: str,
+    margin: Floats,
+    label: Floats,
+    weight: Floats,
+    group: Ints,
+    seed: int = 0,
+    asked: Floats | None = None,
+) -> Floats:
+    """Return what a kind of calibration says of each group when it was fitted on the others.
+
+    Figures are to be taken from this: a curve fits what it was fitted on better than the rest.
+    `asked` are the log-odds that it is asked about, where they are not those it is fitted on.
+    """
+    asked = margin if asked is None else asked
+    distinct, which = np.unique(group, return_inverse=True)
+    fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
+    p = np.empty(len(margin))
+    for nth in range(5):
+        kept, left = fold != nth, fold == nth
+        p[left] = _fit(kind, margin[kept], label[kept], weight[kept])(asked[left])
+    return p
 
 
 def _fit(kind: str, margin: Floats, label: Floats, weight: Floats) -> Calibration:

@@ -246,7 +246,9 @@ def assemble(
     margins = {part: learned.margins[part] for part in parts}
     weights, bias, margin = _stack(margins, learned.waits(), label, weight)
     chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
-    p = chosen(margin)
+    # What the model says at the hold: of the wait that followed it knows nothing.
+    now = stack.combine({part: margins[part] for part in weights}, weights, bias)
+    p = chosen(now)
     lines = thresholds.choose(p, label, thresholds.job_costs(learned.data.features, FEATURE_NAMES))
     created = manifest.now()
     model = HeldModel(
@@ -276,6 +278,7 @@ def assemble(
         "created": created,
         "weights": weights,
     }
+    p = calibration.out_of_fold(chosen.kind, margin, label, weight, kin, settings.seed, now)
     said = np.full(len(learned.seen), np.nan)
     said[learned.judged] = p
     reference = drift.reference(replace(learned.seen, p=said))

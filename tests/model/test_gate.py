@@ -155,3 +155,28 @@ def test_the_result_is_plain_enough_for_json() -> None:
     back = json.loads(json.dumps(result.as_dict(), allow_nan=False))
     assert back["passed"] == result.passed
     assert back["rounds"] == gate.ROUNDS
+
+
+def test_figures_of_a_training_know_nothing_of_how_long_people_waited() -> None:
+    """How long a job stayed on hold is known only afterwards, and here it tells the outcome."""
+    from condor_advice.model.held_train import HeldSettings, train, validation_figures
+
+    settings = HeldSettings(parts=("rules",), propensity=False)
+    data = held_world(800, seed=6)
+    day = 86_400_000_000
+    waited = np.where(data.label == 1, day, 60_000_000)
+    told = replace(data, released=data.time + waited, decided=data.time + waited + 1)
+    honest, tempted = (validation_figures(train(one, settings)) for one in (data, told))
+    assert honest["roc_auc"] < 0.65
+    assert abs(tempted["roc_auc"] - honest["roc_auc"]) < 0.05
+
+
+def test_a_calibration_is_judged_on_groups_that_it_was_not_fitted_on() -> None:
+    from condor_advice.model.calibration import calibration_error, fit_isotonic, out_of_fold
+
+    rng = np.random.default_rng(0)
+    label = (rng.random(400) < 0.5).astype(np.float64)
+    margin, weight, group = rng.normal(size=400), np.ones(400), np.arange(400) // 2
+    own = calibration_error(label, fit_isotonic(margin, label, weight)(margin))
+    others = calibration_error(label, out_of_fold("isotonic", margin, label, weight, group))
+    assert own < others
