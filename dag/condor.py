@@ -24,7 +24,6 @@ class Hold:
     code: int
     subcode: int
     reason: str
-    number: int
 
 
 def schedd() -> Any:
@@ -85,7 +84,7 @@ def hold_of(job: str) -> Hold | None:
     cluster, _, proc = job.partition(".")
     found = jobs(
         f"ClusterId == {int(cluster)} && ProcId == {int(proc or 0)} && JobStatus == 5",
-        ["HoldReasonCode", "HoldReasonSubCode", "HoldReason", "NumHolds"],
+        ["HoldReasonCode", "HoldReasonSubCode", "HoldReason"],
     )
     if not found:
         return None
@@ -94,7 +93,6 @@ def hold_of(job: str) -> Hold | None:
         int(ad["HoldReasonCode"] or 0),
         int(ad["HoldReasonSubCode"] or 0),
         str(ad["HoldReason"] or ""),
-        int(ad["NumHolds"] or 1),
     )
 
 

@@ -239,7 +239,12 @@ def hold(plan: Plan, node: str, job: str) -> int:
     advice = advice_on(job)
     verdict = advice.get("verdict") if advice else None
     why = f"{held.code}/{held.subcode} {held.reason}"
-    if verdict == "RELEASE" and held.number <= RELEASES:
+    with SweepState(plan.directory) as state:
+        # NumHolds counts some holds several times, so our own releases are counted.
+        released = int(state.noted(f"released-{job}", 0))
+        if verdict == "RELEASE" and released < RELEASES:
+            state.note(f"released-{job}", released + 1)
+    if verdict == "RELEASE" and released < RELEASES:
         release(job, f"sweep {plan.name}: condor-advice says RELEASE")
         action = "released"
     elif verdict in ("RELEASE", "FIX", "REMOVE"):

@@ -174,13 +174,26 @@ class SweepState:
 
     def trials(self) -> list[Trial]:
         """Return all trials, by number."""
+        return self._read("", ())
+
+    def trial(self, number: int) -> Trial:
+        """Return one trial."""
+        found = self._read("WHERE {} = ?", (number,))
+        if not found:
+            raise Unreachable(f"{self.path}: there is no trial {number}")
+        return found[0]
+
+    def _read(self, where: str, values: tuple[int, ...]) -> list[Trial]:
+        """Read trials; `where` has a place for the column that holds a trial's number."""
+        query = self._connection.execute
         epochs: dict[int, dict[int, dict[str, float]]] = {}
-        for trial, epoch, metrics in self._connection.execute(
-            "SELECT trial, epoch, metrics FROM epochs ORDER BY trial, epoch"
+        of = where.format("trial")
+        for trial, epoch, metrics in query(
+            f"SELECT trial, epoch, metrics FROM epochs {of} ORDER BY trial, epoch", values
         ):
             epochs.setdefault(trial, {})[epoch] = json.loads(metrics)
         failures = dict(
-            self._connection.execute("SELECT trial, count(*) FROM failures GROUP BY trial")
+            query(f"SELECT trial, count(*) FROM failures {of} GROUP BY trial", values).fetchall()
         )
         return [
             Trial(
@@ -194,18 +207,12 @@ class SweepState:
                 epochs.get(number, {}),
                 failures.get(number, 0),
             )
-            for number, state, parameters, runs, asked, told, reason in self._connection.execute(
+            for number, state, parameters, runs, asked, told, reason in query(
                 "SELECT number, state, parameters, runs, asked, told, reason FROM trials "
-                "ORDER BY number"
+                f"{where.format('number')} ORDER BY number",
+                values,
             )
         ]
-
-    def trial(self, number: int) -> Trial:
-        """Return one trial."""
-        for trial in self.trials():
-            if trial.number == number:
-                return trial
-        raise Unreachable(f"{self.path}: there is no trial {number}")
 
     # ---- ask --------------------------------------------------------------------------
 
@@ -216,12 +223,11 @@ class SweepState:
         trial is skipped. A trial that is over stays as it is.
         """
         with self._change() as connection:
-            trials = self.trials()
-            [trial] = [t for t in trials if t.number == number]
+            trial = self.trial(number)
             if trial.state.is_over:
                 return trial
             if trial.state is TrialState.WAITING and not trial.parameters:
-                found = propose([t for t in trials if t.parameters])
+                found = propose([t for t in self.trials() if t.parameters])
                 if found is None:
                     connection.execute(
                         "UPDATE trials SET state = 'skipped', told = ?, reason = ? "
