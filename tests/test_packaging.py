@@ -59,7 +59,12 @@ def wheel(built: Path) -> Path:
 
 def test_only_our_two_packages_land_in_site_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        top = {name.split("/")[0] for name in archive.namelist()}
+        names = archive.namelist()
+    # What lies below .data/data/share goes beside site-packages: the man page, completions.
+    shared = {name.partition(".data/data/")[2] for name in names if ".data/" in name}
+    assert {"share/man/man1/condor-advice.1"} <= shared
+    assert all(name.startswith("share/") for name in shared)
+    top = {name.split("/")[0] for name in names if ".data/" not in name}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "condor_advice",
         "condor_checkpoint",
