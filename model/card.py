@@ -16,10 +16,10 @@ FILE = "card.md"
 _WORDS = {
     "sources": "Sources",
     "episodes": "Hold episodes",
-    "labelled": "... whose outcome after a release as is is known",
-    "succeeded": "... of these, succeeded",
-    "released_after_a_repair": "Released after a repair (no label)",
-    "never_released": "Never released (no label)",
+    "labelled": "... learned from",
+    "succeeded": "... of these, succeeded after a release as is",
+    "released_after_a_repair": "Released after a repair (not learned from)",
+    "never_released": "Never released (not learned from)",
     "clusters": "Clusters, or larger groups of kin",
     "from": "First hold",
     "until": "Last hold",
@@ -55,7 +55,7 @@ def markdown(
         "",
         "## Trained on",
         "",
-        *_list(manifest.trained_on),
+        *_list(manifest.trained_on, _repaired(manifest)),
         f"- Data hash (SHA-256): `{manifest.data_hash}`",
         "",
         "## How good it is",
@@ -137,9 +137,17 @@ def _metrics(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _list(values: Mapping[str, object]) -> list[str]:
+def _repaired(manifest: Manifest) -> dict[str, str]:
+    """Say what became of episodes that were released after a repair, as the settings have it."""
+    if not manifest.settings.get("repaired_failed"):
+        return {}
+    return {"released_after_a_repair": "... released after a repair, and taken for failed as is"}
+
+
+def _list(values: Mapping[str, object], words: Mapping[str, str] | None = None) -> list[str]:
+    known = {**_WORDS, **(words or {})}
     return [
-        f"- {_WORDS.get(str(name), str(name).replace('_', ' ').capitalize())}: {_inline(value)}"
+        f"- {known.get(str(name), str(name).replace('_', ' ').capitalize())}: {_inline(value)}"
         for name, value in values.items()
     ]
 
