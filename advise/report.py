@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
+from condor_advice.advise.remedies import POINTS_FAULT
 from condor_advice.gather.events import JobId
 from condor_advice.model.rules import Verdict
 
@@ -219,6 +220,11 @@ def why(advice: Advice) -> list[str]:
         found.append(
             f"{evidence.point_share:.0%} of the last hour's holds for this reason were on "
             f"{advice.hold.point}, where {evidence.point_start_share:.0%} of all jobs start"
+        )
+    elif advice.hold.family in POINTS_FAULT and (evidence.point_starts or 0) > 1:
+        found.append(
+            f"its execution point in the hour before: {evidence.point_starts:,} starts, holds for "
+            f"this reason {evidence.point_holds or 0:,}"
         )
     if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
         found.append(advice.because)
