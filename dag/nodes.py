@@ -196,15 +196,23 @@ def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> Tr
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:
-    """Return how many epochs every seed has done, by the state files."""
+    """Return how many epochs every seed has done, by the state files.
+
+    A file that cannot be read is removed: what it held is trained again.
+    """
     import torch
 
     counts = []
     for seed in seeds:
         path = states / f"seed-{seed}.pt"
-        if not path.exists():
-            return 0
-        counts.append(len(torch.load(path, weights_only=True)["history"]))
+        try:
+            counts.append(len(torch.load(path, weights_only=True)["history"]))
+        except FileNotFoundError:
+            counts.append(0)
+        except Exception as error:
+            print(f"condor-advice: {path} is damaged ({error}); begin anew", file=sys.stderr)
+            path.unlink()
+            counts.append(0)
     return min(counts)
 
 
@@ -248,7 +256,7 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         # The machine's own figures and code are nobody's business but its owner's.
         os.environ |= {"WANDB_X_DISABLE_STATS": "true", "WANDB_DISABLE_CODE": "true"}
         os.environ |= {"WANDB_DISABLE_GIT": "true", "WANDB_X_DISABLE_META": "true"}
-        identity = run_identity(task["sweep"], task["trial"])
+        identity = task["identity"]
         project = task["texts"].get("project", "condor-advice")
         if task.get("wandb_sweep"):
             # A run of a sweep takes these from the environment alone.
@@ -277,13 +285,6 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
             shutil.move(run, OUT / "wandb" / run.name)
     except Exception as error:
         print(f"condor-advice: no W&B run was left: {error}", file=sys.stderr)
-
-
-def run_identity(sweep: str, number: int) -> str:
-    """Return a W&B run id: the same for a trial wherever and whenever it is sent from."""
-    import hashlib
-
-    return f"{hashlib.sha256(sweep.encode()).hexdigest()[:8]}-{number}"
 
 
 # ---- evaluate -------------------------------------------------------------------------------

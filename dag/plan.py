@@ -101,6 +101,11 @@ class Plan:
             {name: parameters.get(name, default) for name, default in PREPROCESSING.items()}
         )
 
+    def run_identity(self, number: int) -> str:
+        """Return a trial's W&B run id: the same wherever and whenever it is sent from."""
+        sweep = hashlib.sha256(f"{self.name} {self.created} {self.directory}".encode())
+        return f"{sweep.hexdigest()[:10]}-{number}"
+
     @property
     def evaluation(self) -> Path:
         """What the best trials reach on the test split."""

@@ -134,6 +134,7 @@ def task_of(plan: Plan, trial: Trial) -> dict[str, Any]:
         "threads": plan.resources.cpus,
         "tracking": plan.tracking,
         "sweep": plan.name,
+        "identity": plan.run_identity(trial.number),
         "texts": dict(plan.texts),
     }
 

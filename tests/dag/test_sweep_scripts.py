@@ -269,6 +269,21 @@ def test_a_result_whose_post_script_was_killed_is_taken_up_by_the_next_pre(ready
     assert trial_of(plan, 0).state is TrialState.FINISHED
 
 
+def test_a_damaged_state_is_trained_again_and_not_given_up(ready):
+    plan = ready(
+        trials=1,
+        parameters=constant(2),
+        early_terminate={"type": "hyperband", "min_iter": 1, "eta": 4},
+    )
+    assert go_on(plan, 0, "1.0") == (scripts.DONE, scripts.AGAIN)
+    left = plan.trial_directory(0) / "out" / "state" / "seed-0.pt"
+    left.write_bytes(left.read_bytes()[:1000])
+    assert go_on(plan, 0, "2.0") == (scripts.DONE, scripts.DONE)
+    assert trial_of(plan, 0).state is TrialState.FINISHED
+    assert trial_of(plan, 0).epochs[2] == train_here(plan).history[1].metrics()
+    assert "is damaged" in (plan.trial_directory(0) / "node.err").read_text()
+
+
 def test_no_trial_begins_once_the_target_is_reached(ready):
     metric = {"name": "validation_loss", "goal": "minimize", "target": 5.0}
     plan = ready(trials=2, parameters=constant(1), metric=metric)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from wandb_server import WandbServer
 
-from condor_advice.dag import nodes, sync
+from condor_advice.dag import sync
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.gather.errors import AdviceError, Unreachable
@@ -45,6 +45,7 @@ def train(plan: Plan, number: int, losses: list[float]) -> None:
         task = {
             "trial": number,
             "sweep": plan.name,
+            "identity": plan.run_identity(number),
             "wandb_sweep": state.noted("wandb_sweep"),
             "parameters": dict(trial.parameters),
             "texts": dict(plan.texts),
@@ -84,7 +85,7 @@ def test_offline_runs_are_sent_once_and_again_when_they_have_grown(planned, onli
     assert [path for path in left.rglob("*") if path.is_symlink()] == []
     assert sync.sync(plan).runs == []
 
-    identity = nodes.run_identity(plan.name, 0)
+    identity = plan.run_identity(0)
     run = online.runs[identity]
     assert run["sweep"] == "sweep1"
     assert run["project"] == "held-jobs"
