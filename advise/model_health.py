@@ -85,15 +85,19 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
     from condor_advice.model import drift
     from condor_advice.model.held import HeldModel
     from condor_advice.model.held_data import from_samples
+    from condor_advice.preprocess.features import FEATURE_NAMES
 
     if drift.FILE not in files.content:
         name = files.manifest.name
         return {"drift_note": f"model {name} has no reference to tell drift by; train it again"}
+    if kept.feature_names != FEATURE_NAMES:
+        note = "the kept hold episodes are of another version; run `condor-advice gather` once"
+        return {"drift_note": note}
     samples = kept.samples(kept.since_newest(NEWEST_HOLDS))
     data = from_samples(samples, "store")
     texts = {_bucket(number): text for number, text in samples.names.templates.items()}
     observed = drift.Observed.of(data, _predicted(HeldModel.load(files.directory), data))
-    signals = drift.assess(files.arrays(drift.FILE), observed, kept.feature_names, texts)
+    signals = drift.assess(files.arrays(drift.FILE), observed, texts=texts)
     found: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
     if all(signal.value is None for signal in signals):
         found["drift_note"] = f"{len(data):,} holds are too few to tell drift"

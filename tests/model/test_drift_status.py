@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -130,3 +131,19 @@ def test_the_newest_holds_can_be_asked_for_alone(store: Path) -> None:
         newest = kept.samples(since)
         assert 500 <= len(newest) <= 500 + int((everything == everything[-500]).sum())
         assert kept.since_newest(10**9) is None
+
+
+def test_holds_kept_with_other_features_are_not_compared(
+    store: Path, models: Registry, tmp_path: Path, logs: tuple[Path, Path]
+) -> None:
+    models.add(trained_on(logs[0], tmp_path))
+    models.promote("trained", force=True)
+    copy = tmp_path / "store.sqlite"
+    copy.write_bytes(store.read_bytes())
+    with sqlite3.connect(copy) as db:
+        [[names]] = db.execute("SELECT features FROM kept_pass").fetchall()
+        other = ["new_feature", *json.loads(names)[1:]]
+        db.execute("UPDATE kept_pass SET features = ?", (json.dumps(other),))
+    found = json.loads(run("status", "--store", copy, "--json"))["advice"]
+    assert (found["model"], found["drift"]) == ("trained", [])
+    assert "of another version; run `condor-advice gather` once" in found["drift_note"]
