@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from condor_advice.lab.held_data import TRAINING, recorded
+from condor_advice.lab.held_data import recorded, training_recordings
 from condor_advice.model import lstm
 from condor_advice.model.held_data import HeldData, join
 from condor_advice.model.held_train import HeldSettings, assemble, learn
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=EPISODES)
     episodes = parser.parse_args().episodes
     began, used = time.perf_counter(), _cpu()
-    data = join([recorded(name).data for name in TRAINING])
+    data = join([recorded(name).data for name in training_recordings()])
     settings = HeldSettings()
     learned = learn(data, settings)
     assemble(learned, settings, settings.parts)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.clock import Clock, find_zone
-from condor_advice.lab.recording import unpack
+from condor_advice.lab.recording import shipped, unpack
 from condor_advice.lab.simulate import Profile, simulate
 from condor_advice.lab.truth import JobKey, Truth, in_order, read_truth
 from condor_advice.model.held_data import HeldData, from_samples
@@ -29,11 +29,15 @@ from condor_advice.preprocess.samples import Samples, collect
 from condor_advice.preprocess.steps import cluster_of, job_parts
 from condor_advice.preprocess.timeline import log_timeline
 
-TRAINING = ("pool_a", "pool_b")  # owners chose what to release
 RANDOMISED = "pool_c"  # every hold was released; for testing only
 # Jobs that are simulated for the shipped model, and what one such episode counts beside a
 # recorded one.
 SIMULATED_JOBS, SIMULATED_SEED, SIMULATED_WEIGHT = 40_000, 5, 0.1
+
+
+def training_recordings() -> tuple[str, ...]:
+    """Return the shipped recordings to learn from: their owners chose what to release."""
+    return tuple(sorted(name for name, one in shipped().items() if one["use"] == "train"))
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,11 @@ class HeldModel:
         parts = self.part_margins(features, steps, offsets)
         p = self.calibration(self.combine(parts))
         low, high = self.interval(p)
-        return Predictions(p, low, high, self.abstention.sure(p), parts)
+        return Predictions(p, low, high, self.sure(features, p), parts)
+
+    def sure(self, features: npt.NDArray[np.float32], p: Floats) -> Bools:
+        """Tell where the model answers: it is sure enough, and knows the kind of reason."""
+        return self.abstention.sure(p) & self.rates.knows(features)
 
     def combine(self, parts: Mapping[str, Floats]) -> Floats:
         """Return the weighted sum of the parts' log-odds, before calibration."""

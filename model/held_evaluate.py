@@ -154,9 +154,8 @@ def with_the_rules(judged: Judged, p: Floats, sure: Bools) -> Floats:
     return np.where(sure, p, judged.rules_p)
 
 
-def abstention(judged: Judged, p: Floats, model: HeldModel) -> dict[str, float]:
+def abstention(judged: Judged, p: Floats, sure: Bools, model: HeldModel) -> dict[str, float]:
     """Return how often the model answers and how often it is wrong then."""
-    sure = model.abstention.sure(p)
     wrong = (p[sure] >= model.abstention.succeeds_from) != (judged.label[sure] > 0)
     return {
         "risk_promised": model.abstention.risk,
@@ -224,7 +223,7 @@ def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0)
         "clusters": len(np.unique(data.kin)),
         "base_rate": float(np.mean(judged.label)) if len(data) else float("nan"),
         "figures": with_intervals(judged, p, model.thresholds["f1"], draws),
-        "abstention": abstention(judged, p, model),
+        "abstention": abstention(judged, p, answers.sure, model),
         "regret_cpu_hours": regrets(
             judged,
             {

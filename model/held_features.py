@@ -29,6 +29,7 @@ Without = tuple[Floats, Floats, Ints]  # label, weight, kin
 
 # Cases that the level above is worth, in training and on the access point itself.
 _TRAINING_CASES = 6.0
+KNOWN_CASES = 5.0  # of a kind in training, below which nothing is sure about it
 _TEMPLATE_CASES, _CLUSTER_CASES = 4.0, 3.0
 _KIND = ("hold_code", "hold_subcode", "hold_family", "hold_http_status")
 _WHERE = {name: index for index, name in enumerate(FEATURE_NAMES)}
@@ -197,6 +198,13 @@ class ReasonRates:
         chance = self.by_template.draw(_templates(features), chance, without)
         place = np.where(kind >= 0, 2 * kind + _came_back(features), -1)
         return Chances(chance, self.by_again.draw(place, chance, without))
+
+    def knows(self, features: Table) -> npt.NDArray[np.bool_]:
+        """Tell which holds are of a kind that training has seen some outcomes of."""
+        kind = self._kind_places(_kinds(features))
+        cases = np.where(kind >= 0, self.by_kind.all[np.maximum(kind, 0)], 0.0)
+        found: npt.NDArray[np.bool_] = cases >= KNOWN_CASES
+        return found
 
     def _kind_places(self, kinds: Ints) -> Ints:
         known = {tuple(row): place for place, row in enumerate(self.kinds.tolist())}

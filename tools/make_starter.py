@@ -18,9 +18,9 @@ from condor_advice.lab.held_data import (
     SIMULATED_JOBS,
     SIMULATED_SEED,
     SIMULATED_WEIGHT,
-    TRAINING,
     recorded,
     simulated,
+    training_recordings,
 )
 from condor_advice.model import card
 from condor_advice.model.held import STARTER
@@ -31,7 +31,7 @@ from condor_advice.model.held_train import HeldSettings, save, train, validation
 
 def main() -> None:
     """Train and write."""
-    parts = [recorded(name).data for name in TRAINING]
+    parts = [recorded(name).data for name in training_recordings()]
     parts.append(simulated(SIMULATED_JOBS, SIMULATED_SEED).data)
     weight = [np.ones(len(part)) for part in parts[:-1]]
     weight.append(np.full(len(parts[-1]), SIMULATED_WEIGHT))

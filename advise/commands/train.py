@@ -75,12 +75,12 @@ def train(
     fifth of the episodes is kept from training: on it the gate compares the new model with the
     current one. `train --store FILE --since 90d` from cron is all that retraining takes.
     """
-    from condor_advice.lab.held_data import TRAINING
+    from condor_advice.lab.held_data import training_recordings
     from condor_advice.model.gate import hold_out_newest
     from condor_advice.model.tracking import WandbTracking
 
     settings = _settings(parts, propensity, risk, epochs, seed, threads)
-    data = sources.read(TRAINING)
+    data = sources.read(training_recordings())
     data.check()
     older, window = hold_out_newest(data)
     talk = not (quiet or as_json)

@@ -28,10 +28,10 @@ from condor_advice.lab.held_data import (
     SIMULATED_JOBS,
     SIMULATED_SEED,
     SIMULATED_WEIGHT,
-    TRAINING,
     Lab,
     recorded,
     simulated,
+    training_recordings,
 )
 from condor_advice.lab.simulate import Profile
 from condor_advice.model import held_evaluate as judge
@@ -53,7 +53,7 @@ Floats = npt.NDArray[np.float64]
 
 def training_data(simulated_jobs: int) -> tuple[HeldData, Floats, list[Lab]]:
     """Return what the shipped model is trained on, with weights, and the recordings alone."""
-    labs = [recorded(name) for name in TRAINING]
+    labs = [recorded(name) for name in training_recordings()]
     parts = [lab.data for lab in labs]
     weights = [np.ones(len(part)) for part in parts]
     if simulated_jobs:
@@ -102,9 +102,8 @@ def judge_all(
     said: dict[str, Floats] = {name: one(training, test) for name, one in BASELINES.items()}
     said |= {name: answers_of(one.model, test) for name, one in models.items()}
     shipped = models["shipped"].model
-    said["shipped, rules where it abstains"] = judge.with_the_rules(
-        judged, said["shipped"], shipped.abstention.sure(said["shipped"])
-    )
+    sure = shipped.sure(test.features, said["shipped"])
+    said["shipped, rules where it abstains"] = judge.with_the_rules(judged, said["shipped"], sure)
     rate = float(np.mean(training.label[training.labelled] == 1))
     rows = {
         name: judge.with_intervals(
@@ -148,7 +147,7 @@ def judge_all(
                 judged, said["without lstm"], said["repaired jobs left out"], draws, judge.brier
             ),
         },
-        "abstention": judge.abstention(judged, p, shipped),
+        "abstention": judge.abstention(judged, p, sure, shipped),
         "regret": judge.regrets(
             judged,
             {
