@@ -215,7 +215,7 @@ class KeptEpisodes:
             for batch in stream.run(timeline):
                 with self._tables.transaction() as db:
                     self._write(db, batch, stream)
-            if stream.sequence > events or final:
+            if stream.sequence > events or final or self._store is None:
                 with self._tables.transaction() as db:
                     self._write_pass(db, stream, final)
         except BaseException:

@@ -129,6 +129,32 @@ def test_errors_say_what_to_do_and_have_their_status(event_log, arguments, statu
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty; name the file after `log =`"),
+        (b"hello\n" * 9, "holds no HTCondor job event"),
+        (bytes(range(256)) * 40, "holds no HTCondor job event"),
+    ],
+)
+def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path, data, message):
+    (tmp_path / "x.log").write_bytes(data)
+    for more in ([], ["4.0"], ["--json"], ["--hold", "1"]):
+        done = advice("--log", tmp_path / "x.log", *more)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_log_that_is_cut_anywhere_is_answered_as_far_as_it_goes(event_log, tmp_path):
+    whole = event_log("released_and_held_again.log").read_bytes()
+    for end in range(200, len(whole), len(whole) // 9):
+        (tmp_path / "cut.log").write_bytes(whole[:end])
+        done = advice("--log", tmp_path / "cut.log", "--json")
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_no_held_job_is_good_news(event_log):
     done = advice("--log", event_log("completed.log"))
     assert (done.returncode, done.stdout) == (0, "No job is on hold.\n")
