@@ -66,8 +66,9 @@ def plan_sweep(
     _check_directory(directory)
     _check_space(sweep, directory, len(prepared), count, recordings)
     # HTCondor's tools split submit descriptions and DAG files at spaces.
-    if any(c.isspace() or c in "\"'," for c in str(directory)):
-        raise UsageError(f"{directory}: DAGMan needs a path without spaces, quotes and commas")
+    for path in (str(directory), sys.executable):
+        if any(c.isspace() or c in "\"'," for c in path):
+            raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes and commas")
     parameters = sweep.parameters
     if "epochs" not in {p.name for p in parameters}:
         default = {"value": trial_parameters()["epochs"]}

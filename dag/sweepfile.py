@@ -528,6 +528,11 @@ class _Reader:
             [(kind, value)] = entry.items()
             text = self.value(value)
             if isinstance(text, str) and text and not any(c in text for c in "\n\"'"):
+                if kind == "image" and text.endswith(".sif") and "://" not in text:
+                    # An image file is transferred from here.
+                    text = str(self._beside(text))
+                    if not Path(text).is_file():
+                        self.say(value, f"{text}: no image here")
                 return Environment(kind, text)
         self.say(node, "environment must be bundle, {python: PATH} or {image: NAME}")
         return Environment()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -100,6 +101,20 @@ def test_dagman_itself_takes_the_dag(pool, planned):
     plan = planned(trials=5, method="bayes")
     done = pool.run(["condor_dag_checker", str(plan.directory / "sweep.dag")], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("image", ["docker://example.org/torch:2", "torch.sif"])
+def test_a_named_image_becomes_a_container_job(pool, planned, tmp_path, image):
+    (tmp_path / "torch.sif").write_bytes(b"")
+    plan = planned(section={"environment": {"image": image}})
+    for node, variables in (("check", []), ("trial", ["trial=0"])):
+        description = plan.directory / f"{node}.sub"
+        done = pool.run(["condor_submit", str(description), *variables, "-dry-run", "-"])
+        assert f'ContainerImage="{image}"' in done.stdout
+        if image == "torch.sif":
+            assert re.search(rf'TransferInput="[^"]*{tmp_path}/torch.sif', done.stdout)
+    assert not (plan.directory / "bundle.tar.gz").exists()
+    assert "PYTHON='python3'" in (plan.directory / "run_node.sh").read_text()
 
 
 def test_logs_and_stores_are_copied_as_they_are_now(planned, tmp_path, event_log):
