@@ -149,6 +149,29 @@ class LikeCases:
     capped: bool = False  # there were more; the latest were counted
 
 
+class _Squeezed(io.BytesIO):
+    """Takes a file's bytes as they come and keeps them compressed: a state may be large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compress = zlib.compressobj(1)
+        self._parts: list[bytes] = []
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise OSError("not a file that can be gone back in")
+
+    def write(self, data: Any) -> int:
+        self._parts.append(self._compress.compress(data))
+        return len(data)
+
+    def finish(self) -> bytes:
+        """Return all that was written, compressed."""
+        return b"".join((*self._parts, self._compress.flush()))
+
+
 class _Memory:
     """Tables that no file has."""
 
@@ -363,9 +386,9 @@ class KeptEpisodes:
         due = now - self._state_at > self._state_cost / STATE_SHARE
         if self._store is None or not (final or due):
             return
-        raw = io.BytesIO()
-        stream.dump(raw, self._after)
-        state = zlib.compress(raw.getbuffer(), 1)
+        squeezed = _Squeezed()
+        stream.dump(squeezed, self._after)
+        state = squeezed.finish()
         db.execute("UPDATE kept_pass SET state = ?, state_episodes = ?", (state, stream.episodes))
         self._state_at, self._state_cost = time.time(), time.time() - now
 
