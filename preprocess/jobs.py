@@ -69,6 +69,7 @@ SUBMIT_COLUMNS = (
 START_COLUMNS = ("allocated_over_requested",)
 STATIC_COLUMNS = (*SUBMIT_COLUMNS, *START_COLUMNS)
 SAMPLE_COLUMNS = ("sample.log_memory", "sample.memory_over_requested", "sample.log_age")
+POST_MORTEM_LEVELS = ("user", "user_shape", "signature")
 POST_MORTEM_COLUMNS = (
     "log_wait",
     "log_run",
@@ -441,7 +442,15 @@ def _hashed_text(table: JobTable) -> Features:
 
 
 def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Dataset:
-    """Add what only the end reveals. For comparison with published figures, never to predict."""
+    """Add what only the end reveals. For comparison with published figures, never to predict.
+
+    Of the history only the user's levels stay: where the end is known, the others are noise.
+    """
+    kept = [
+        column
+        for column, name in enumerate(submit.names)
+        if "." not in name or name.partition(".")[0] in POST_MORTEM_LEVELS
+    ]
     job = table.take(submit.row)
     run = job.run_seconds
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -462,8 +471,11 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
     columns[~np.isfinite(columns)] = np.nan
     return Dataset(
         Horizon.POST_MORTEM,
-        (*submit.names, *(f"post_mortem.{name}" for name in POST_MORTEM_COLUMNS)),
-        np.concatenate([submit.features, columns.astype(np.float32)], axis=1),
+        (
+            *(submit.names[column] for column in kept),
+            *(f"post_mortem.{name}" for name in POST_MORTEM_COLUMNS),
+        ),
+        np.concatenate([submit.features[:, kept], columns.astype(np.float32)], axis=1),
         submit.label,
         submit.row,
         submit.asked,
