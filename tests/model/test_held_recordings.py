@@ -48,7 +48,7 @@ def test_the_rules_say_the_same_of_features_as_of_the_reason(pool_a):
         hold = holds[(cluster, proc), int(samples.episodes["number"][row])]
         by_text = rule_for(hold.code, hold.subcode, hold.reason, int(min(back[row], 3)))
         same += by_text.name == rule.name
-        close += abs(by_text.prior - rule.prior) <= 0.15
+        close += abs(by_text.prior - rule.prior) < 0.2
     assert same / len(by_features) > 0.95
     assert close / len(by_features) > 0.99
 
