@@ -40,6 +40,8 @@ class Sources:
 
     def read(self, otherwise: Sequence[str]) -> HeldData:
         """Read all that was named, or the shipped recordings of these names."""
+        begin = moment(self.since) if self.since else None  # before the long work begins
+        end = moment(self.until) if self.until else None
         from condor_advice.lab.held_data import recorded
         from condor_advice.model.held_data import from_export, from_samples, join
         from condor_advice.preprocess.dataset import Dataset
@@ -50,7 +52,7 @@ class Sources:
         names = self.recordings if self.named else tuple(otherwise)
         found += [recorded(name).data for name in names]
         found += [from_export(Dataset(path)) for path in self.exports]
-        return self._in_time(join(found))
+        return _in_time(join(found), begin, end)
 
     def _of_logs(self) -> tuple[Any, str]:
         from condor_advice.gather.clock import Clock, find_zone
@@ -60,15 +62,16 @@ class Sources:
         timeline = log_timeline(self.logs, Clock(find_zone(self.zone)), self.access_point)
         return collect(timeline), self.access_point or self.logs[0].name
 
-    def _in_time(self, data: HeldData) -> HeldData:
-        import numpy as np
 
-        keep = np.ones(len(data), np.bool_)
-        if self.since:
-            keep &= data.time >= moment(self.since)
-        if self.until:
-            keep &= data.time < moment(self.until)
-        return data if keep.all() else data.take(np.flatnonzero(keep))
+def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
+    import numpy as np
+
+    keep = np.ones(len(data), np.bool_)
+    if begin is not None:
+        keep &= data.time >= begin
+    if end is not None:
+        keep &= data.time < end
+    return data if keep.all() else data.take(np.flatnonzero(keep))
 
 
 def _of_store(path: Path) -> HeldData:
