@@ -245,10 +245,10 @@ def page(found: Mapping[str, Any]) -> str:
         "A simulated episode",
         f"counts {SIMULATED_WEIGHT:g} of a recorded one.",
         "",
-        "Features, settings and weights were chosen by what each recording says of the other, never",
-        "by the randomised one. It was looked at six times on the way: that answers were too high",
-        "on it is what led to weighing by the releases before a hold and to answering for a release",
-        "now, so that its figures are a little kinder than those of a recording nobody has seen.",
+        "Features, settings and weights were chosen by what recordings say of each other, never by",
+        "the randomised one. It was looked at six times on the way: that answers were too high on",
+        "it is what led to weighing by the releases before a hold, and to answering for a release",
+        "now; so its figures are a little kinder than those of a recording nobody has seen.",
     ]
     for key, title in _TITLES.items():
         lines += ["", f"## {title}", "", *_set_lines(found[key])]
