@@ -36,7 +36,7 @@ SIMULATED_JOBS, SIMULATED_SEED, SIMULATED_WEIGHT = 40_000, 5, 0.1
 
 
 def training_recordings() -> tuple[str, ...]:
-    """Return the shipped recordings to learn from: their owners chose what to release."""
+    """Return the names of the shipped recordings that are for learning."""
     return tuple(sorted(name for name, one in shipped().items() if one["use"] == "train"))
 
 

@@ -46,7 +46,26 @@ class Propensity:
 
 
 def estimate(data: HeldData, seed: int = 0) -> Propensity:
-    """Estimate the propensities of all episodes."""
+    """Estimate the propensities of all episodes, for each source by itself.
+
+    Each access point has people of its own; where everything is released all weights are near 1.
+    """
+    chance, weight = np.zeros(len(data)), np.zeros(len(data))
+    for source in np.unique(data.source).tolist():
+        rows = np.flatnonzero(data.source == source)
+        chance[rows], weight[rows] = _of_source(data.take(rows), seed)
+    has_label = data.label != NO_LABEL
+    total = float(weight.sum())
+    return Propensity(
+        chance,
+        weight,
+        roc_auc(has_label.astype(np.float64), chance),
+        total**2 / max(float((weight**2).sum()), 1e-300) / max(float(has_label.sum()), 1.0),
+    )
+
+
+def _of_source(data: HeldData, seed: int) -> tuple[Floats, Floats]:
+    """Return the chance of a label and the weight of each episode of one source."""
     has_label = (data.label != NO_LABEL).astype(np.float64)
     went_on = has_label * ~data.changed
     chance, through = (_chances(data, one, seed) for one in (has_label, went_on))
@@ -58,13 +77,7 @@ def estimate(data: HeldData, seed: int = 0) -> Propensity:
         weight /= weight[labelled].mean()
         weight = np.minimum(weight, LARGEST)
         weight /= weight[labelled].mean()
-    total = float(weight.sum())
-    return Propensity(
-        chance,
-        weight,
-        roc_auc(has_label, chance),
-        total**2 / max(float((weight**2).sum()), 1e-300) / max(float(labelled.sum()), 1.0),
-    )
+    return chance, weight
 
 
 def _chances(data: HeldData, happened: Floats, seed: int) -> Floats:
@@ -72,11 +85,11 @@ def _chances(data: HeldData, happened: Floats, seed: int) -> Floats:
     rows = data.features[:, [FEATURE_NAMES.index(name) for name in FEW]]
     kin = np.unique(data.kin, return_inverse=True)[1]
     fold = np.random.default_rng(seed).permutation(int(kin.max(initial=0)) + 1)[kin] % FOLDS
-    margin = np.zeros(len(data))
+    chance = np.full(len(data), float(np.mean(happened)))
     for nth in range(FOLDS):
         kept, left = fold != nth, fold == nth
         if not left.any() or len(np.unique(happened[kept])) < 2:
-            continue
+            continue  # it always happens, or never
         one = trees.fit(rows[kept], happened[kept], np.ones(int(kept.sum())), _ROUNDS, _SETTINGS)
-        margin[left] = one.predict_margin(rows[left])
-    return np.clip(sigmoid(margin), 0.05, 1.0)
+        chance[left] = sigmoid(one.predict_margin(rows[left]))
+    return np.clip(chance, 0.05, 1.0)

@@ -2,8 +2,8 @@
 
     python tools/make_starter.py
 
-It learns from the recordings whose owners chose what to release and from simulated logs; the
-recording in which every hold was released is only used to fill in the card.
+It learns from the recordings that are for training and from simulated logs; the recording that
+is for testing, in which every hold was released, only fills in the card.
 """
 
 from __future__ import annotations

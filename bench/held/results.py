@@ -2,8 +2,8 @@
 
     python bench/held/results.py [--quick] [--json FILE] [--from FILE]
 
-Trains on the recordings whose owners chose what to release, and on simulated logs; tests on the
-recording in which every hold was released, on a simulated access point of another kind with
+Trains on the recordings that are for training, and on simulated logs; tests on the one that is
+for testing, in which every hold was released, on a simulated access point of another kind with
 other wordings, and on scenario families that were left out of training. Seeds are fixed.
 """
 
@@ -223,7 +223,7 @@ _COLUMNS = {
     "regret_cpu_hours": ("regret, CPU hours", "{:.1f}"),
 }
 _TITLES = {
-    "randomised": "The recording in which every hold was released (real HTCondor)",
+    "randomised": "The recording for testing, in which every hold was released (real HTCondor)",
     "other_site": "A simulated access point of another kind, with other wordings",
 }
 
@@ -334,7 +334,7 @@ def _family_lines(one: Mapping[str, Any]) -> list[str]:
         return _form(scale * one[key]["value"], [scale * v for v in one[key]["interval"]], form)
 
     return [
-        "Trained on the two recordings without a family, tested on that family in the randomised",
+        "Trained on the recordings without a family, tested on that family in the randomised",
         f"recording: {one['episodes']:,} episodes. *Mixed* is the model where it is sure and the",
         "rules (with the outcomes seen so far) where it abstains.",
         "",
