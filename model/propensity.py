@@ -92,4 +92,5 @@ def _chances(data: HeldData, happened: Floats, seed: int) -> Floats:
             continue  # it always happens, or never
         one = trees.fit(rows[kept], happened[kept], np.ones(int(kept.sum())), _ROUNDS, _SETTINGS)
         chance[left] = sigmoid(one.predict_margin(rows[left]))
-    return np.clip(chance, 0.05, 1.0)
+    found: Floats = np.clip(chance, 0.05, 1.0)
+    return found
