@@ -26,14 +26,17 @@ class Acts(Protocol):
 
 def answer(
     question: Question, as_json: bool, explain: bool = False, acting: Acts | None = None
-) -> None:
-    """Find the holds, judge them, print, and act on them if that was asked for."""
+) -> list[str]:
+    """Find the holds, judge them, print, and act on them if that was asked for.
+
+    Returns which of the jobs that were named could not be answered, and why.
+    """
     advices, found = judge(question, explain)
     if not advices:
         # A script reads objects or nothing.
         print("No job is on hold.", file=sys.stderr if as_json else sys.stdout)
         _say(found.notes)
-        return
+        return found.missing
     if as_json:
         from condor_advice.advise.advice import caller
 
@@ -58,6 +61,7 @@ def answer(
             acting.on(advices)
     if not question.logs and question.number is None:
         remember(advices, question.store)
+    return found.missing
 
 
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:

@@ -66,6 +66,7 @@ class Found:
 
     holds: list[Hold] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # jobs asked for, and why there is no answer
     private: bool = False  # other people's jobs are not to be shown one by one
     closing: list[Store] = field(default_factory=list)
 
@@ -76,12 +77,20 @@ class Found:
 
 
 def find_holds(question: Question, site: Site) -> Found:
-    """Find what is asked for in the place that it is asked of."""
+    """Find what is asked for in the place that it is asked of.
+
+    Of several jobs, those that can be answered are; with none of them it is an error.
+    """
     if question.logs:
-        return _from_logs(question)
-    if question.store is not None:
-        return _from_store(question, site, question.store)
-    return _from_schedd(question, site)
+        found = _from_logs(question)
+    elif question.store is not None:
+        found = _from_store(question, site, question.store)
+    else:
+        found = _from_schedd(question, site)
+    if found.missing and not found.holds:
+        found.close()
+        raise NoSuchJob("; ".join(found.missing))
+    return found
 
 
 # ---- event logs ------------------------------------------------------------------------------
@@ -95,7 +104,7 @@ def _from_logs(question: Question) -> Found:
     if kept.last_us is None:
         _complain_of_empty(question.logs)
     found = Found()
-    found.holds = _chosen(kept, question, lambda jobs: _in_logs(question, jobs))
+    found.holds = _chosen(kept, question, found.missing, lambda jobs: _in_logs(question, jobs))
     return found
 
 
@@ -153,7 +162,7 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
     # Who names a job knows it; who asks for all gets others' jobs counted, not listed.
     named = bool(question.wanted) or site.show_others or _own_file(store.path)
     found.private = not named
-    found.holds = _chosen(kept, question, lambda jobs: _in_store(store, jobs), owner)
+    found.holds = _chosen(kept, question, found.missing, lambda jobs: _in_store(store, jobs), owner)
     return found
 
 
@@ -207,6 +216,7 @@ def _in_store(store: Store, jobs: WantedJobs) -> bool:
 def _chosen(
     kept: KeptEpisodes,
     question: Question,
+    missing: list[str],
     is_known: Callable[[WantedJobs], bool],
     owner: str | None = None,
 ) -> list[Hold]:
@@ -225,12 +235,10 @@ def _chosen(
         else:
             chosen = [one for one in every if one.number == number]
         if not chosen:
-            if not every and not is_known(jobs):
-                raise NoSuchJob(
-                    f"job {jobs}: not in what was read; check the id, or name its --log"
-                )
             which = f"has no hold number {number}" if number else "is not on hold"
-            raise NoSuchJob(f"job {jobs}: {which}")
+            if not every and not is_known(jobs):
+                which = "not in what was read; check the id, or name its --log"
+            missing.append(f"job {jobs}: {which}")
         holds += [hold_of_episode(episode, kept, number is not None) for episode in chosen]
     return holds
 
@@ -242,15 +250,23 @@ def _from_schedd(question: Question, site: Site) -> Found:
     names = {jobs.access_point for jobs in question.wanted if jobs.access_point is not None}
     if len(names) > 1:
         raise UsageError("jobs of several access points are asked for; name one at a time")
+    found = Found()
     try:
         point = _find_point(names)
-        live = _live_jobs(point, question)
+        live = _live_jobs(point, question, found.missing)
     except Unreachable as error:
         return _without_schedd(question, site, error)
-    found = Found()
     kept = _default_store(found, site)
     if question.number is not None:
-        found.holds = [_earlier(job, question.number, kept) for job in live]
+        for job in live:
+            earlier = _earlier(job, question.number, kept)
+            if earlier is not None:
+                found.holds.append(earlier)
+            else:
+                found.missing.append(
+                    f"job {job.job}: has no hold number {question.number}, as far as store "
+                    "and log tell"
+                )
     else:
         found.holds = _join(live, kept)
     return found
@@ -267,7 +283,7 @@ def _find_point(names: set[str]) -> AccessPoint:
     return local
 
 
-def _live_jobs(point: AccessPoint, question: Question) -> list[LiveJob]:
+def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> list[LiveJob]:
     """Ask once; tell apart what is not there and what is not held."""
     if not question.wanted:
         constraint = question.constraint
@@ -285,15 +301,16 @@ def _live_jobs(point: AccessPoint, question: Question) -> list[LiveJob]:
     for jobs in question.wanted:
         there = [one for one in everything if jobs.includes(one.job.cluster, one.job.proc)]
         if not there:
-            raise NoSuchJob(
+            missing.append(
                 f"job {jobs}: not in the queue of {point.name}; "
                 "has it ended? Its log may tell: --log FILE"
             )
+            continue
         held = [one for one in there if one.ad.get("JobStatus") == HELD or question.number]
         if not held:
             status = STATUS_WORDS.get(int(there[0].ad.get("JobStatus", 0)), "in another state")
             what = f"it is {status}" if len(there) == 1 else f"none of its {len(there)} jobs is"
-            raise NoSuchJob(f"job {jobs}: is not on hold; {what}")
+            missing.append(f"job {jobs}: is not on hold; {what}")
         chosen += held
     return chosen
 
@@ -391,8 +408,8 @@ def _own_episodes(
     return found
 
 
-def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold:
-    """Return an earlier hold of a live job."""
+def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | None:
+    """Return an earlier hold of a live job; None where nothing tells of it."""
     job = live.job
     if kept is not None:
         episode = kept.find(job.cluster, job.proc, number, job.access_point)
@@ -408,7 +425,7 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold:
         episode = own.find(job.cluster, job.proc, number) if own and own.last_us else None
         if own and episode is not None:
             return hold_of_episode(episode, own, past=True)
-    raise NoSuchJob(f"job {job}: has no hold number {number}, as far as store and log tell")
+    return None
 
 
 def _without_schedd(question: Question, site: Site, error: Unreachable) -> Found:

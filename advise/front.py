@@ -38,7 +38,9 @@ def main() -> None:
     from condor_advice.advise.answering import answer
 
     try:
-        answer(question, "--json" in words, "--explain" in words)
+        missing = answer(question, "--json" in words, "--explain" in words)
+        if missing:
+            raise AdviceError("; ".join(missing))
         leave(0)
     except AdviceError as error:
         print(f"condor-advice: {error}", file=sys.stderr)

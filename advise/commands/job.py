@@ -127,8 +127,10 @@ def job(
     while True:
         if watch and sys.stdout.isatty() and not as_json:
             click.clear()
-        answer(question, as_json, explain, acting)
+        missing = answer(question, as_json, explain, acting)
         if not watch:
+            if missing:
+                raise AdviceError("; ".join(missing))
             acting.finish()
             return
         time.sleep(WATCH_SECONDS)

@@ -129,6 +129,19 @@ def test_errors_say_what_to_do_and_have_their_status(event_log, arguments, statu
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--zone", "UTC"]], ids=["at once", "by the command line"])
+def test_of_several_jobs_those_that_can_be_answered_are(event_log, more):
+    log = event_log("missing_input.log")
+    done = advice("--log", log, "4.1", "999", "4.3", "--json", *more)
+    assert [json.loads(line)["job"] for line in done.stdout.splitlines()] == ["4.1", "4.3"]
+    assert done.returncode == 1
+    assert "job 999: not in what was read" in done.stderr
+    none = advice("--log", log, "998", "999", *more)
+    assert (none.returncode, none.stdout) == (3, "")
+    assert "job 998" in none.stderr
+    assert "job 999" in none.stderr
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -173,7 +173,6 @@ def test_errors_name_the_job_and_have_their_status(
     for arguments, status, message in (
         ([f"{running}.0"], 3, f"job {running}.0: is not on hold; it is running"),
         (["999999"], 3, "job 999999: not in the queue"),
-        ([f"{held}.0", "999999.3"], 3, "job 999999.3: not in the queue"),
         ([f"{held}.0", "--hold", "7"], 3, f"job {held}.0: has no hold number 7"),
         (["12x"], 2, "'12x' is no job id"),
         (["ap1#1.0", "ap2#1.0"], 2, "several access points"),
@@ -184,6 +183,11 @@ def test_errors_name_the_job_and_have_their_status(
         assert (done.returncode, done.stdout) == (status, ""), done
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+    part = ask(f"{held}.0", f"{running}.0", "999999.3")
+    assert part.returncode == 1
+    assert f"{held}.0" in part.stdout
+    assert f"job {running}.0: is not on hold; it is running" in part.stderr
+    assert "job 999999.3: not in the queue" in part.stderr
     pool.run(["condor_rm", str(running)])
 
 
