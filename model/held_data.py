@@ -134,13 +134,13 @@ class HeldData:
         if good + bad < MIN_EPISODES:
             raise CannotTrain(
                 f"{what}; at least {MIN_EPISODES} are needed: gather more logs, or add "
-                "`--recording pool_a --recording pool_b` (until then the shipped model answers)"
+                "`--recording pool_a --recording pool_d` (until then the shipped model answers)"
             )
         if min(good, bad) < MIN_OF_EACH:
             raise CannotTrain(
                 f"{what}; at least {MIN_OF_EACH} of each kind are needed: with one kind alone "
                 "there is nothing to tell apart. Gather more logs, or add "
-                "`--recording pool_a --recording pool_b`"
+                "`--recording pool_a --recording pool_d`"
             )
 
 
