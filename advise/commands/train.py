@@ -30,7 +30,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--propensity/--no-propensity",
-    default=True,
+    default=False,
     show_default=True,
     help="Weigh outcomes by how unlikely such a job was to be released.",
 )

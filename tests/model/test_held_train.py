@@ -176,10 +176,10 @@ def test_a_release_after_a_repair_says_nothing_of_a_release_as_is():
     repaired = relabel(data, changed)
     assert len(repaired.labelled) == 360
     assert repaired.summary()["released_after_a_repair"] == 40
-    # In training it counts as one that would not have succeeded as it was, or not at all.
+    # In training it does not count, or as one that would not have succeeded as it was.
     quick = replace(QUICK, parts=("linear",))
-    assert len(learn(repaired, quick).label) == 400
-    assert len(learn(repaired, replace(quick, repaired_failed=False)).label) == 360
+    assert len(learn(repaired, quick).label) == 360
+    assert len(learn(repaired, replace(quick, repaired_failed=True)).label) == 400
 
 
 # ---- trees
