@@ -70,7 +70,7 @@ def test_an_expression_stays_text(text: str) -> None:
 
 
 def test_a_line_gives_its_attribute_and_value() -> None:
-    assert assignment("   Cmd = \"/bin/echo\"  \n") == ("Cmd", "/bin/echo")
+    assert assignment('   Cmd = "/bin/echo"  \n') == ("Cmd", "/bin/echo")
     assert assignment("ChirpApp.Step=3") == ("ChirpApp.Step", 3)
     assert assignment("Requirements = Memory == 4") == ("Requirements", "Memory == 4")
     for line in ("no attribute", "A == 3", "A =?= 3", "A =!= 3", "*** Offset", "", "3 = 4"):
