@@ -432,13 +432,13 @@ class LstmNetwork:
         return network
 
     def margins(
-        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 512
     ) -> Floats:
         """Return the log-odds of success of each episode."""
         return self.outputs(steps, offsets, block)[:, 0].astype(np.float64)
 
     def outputs(
-        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 2048
+        self, steps: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], block: int = 512
     ) -> npt.NDArray[np.float32]:
         """Return all outputs of the head; axes: (episode, output)."""
         end = offsets[1:]
@@ -449,40 +449,43 @@ class LstmNetwork:
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(order), block):
             rows = order[start : start + block]
-            longest = int(lengths[rows].max(initial=0))
-            place = begin[rows][:, None] + np.arange(longest)
-            inside = np.arange(longest) < lengths[rows][:, None]
-            taken = steps[np.where(inside, place, 0)]
-            found[rows] = self._forward(taken, inside, lengths[rows])
+            size = lengths[rows]
+            first = np.cumsum(size) - size
+            chosen = np.repeat(begin[rows] - first, size) + np.arange(int(size.sum()))
+            found[rows] = self._forward(steps[chosen], first, size)
         return found
 
     def _forward(
         self,
         steps: npt.NDArray[np.float32],
-        inside: npt.NDArray[np.bool_],
-        lengths: npt.NDArray[np.int64],
+        first: npt.NDArray[np.int64],
+        size: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.float32]:
-        count, longest, width = steps.shape
-        flat = steps.reshape(-1, width)
-        indices = step_indices(flat)
-        numbers = (flat[:, NUMBERS] - self.mean) / self.scale
+        """Run a block of episodes whose steps stand one behind the other."""
+        indices = step_indices(steps)
+        numbers = (steps[:, NUMBERS] - self.mean) / self.scale
         columns = [table[indices[:, nth]] for nth, table in enumerate(self.embeddings)]
         inputs = np.concatenate([*columns, numbers], axis=1)
-        inputs = (inputs * inside.reshape(-1, 1)).reshape(count, longest, -1)
-        for layer in self.layers:
-            inputs = _lstm_layer(inputs, *layer)
-        last = inputs[np.arange(count), np.maximum(lengths - 1, 0)] if longest else None
-        if last is None:
-            last = np.zeros((count, self.layers[-1][1].shape[1]), np.float32)
-        if self.attention and longest:
+        # Axes: (step, episode). What stands behind an episode's end is its last step again;
+        # nothing looks at it.
+        rank = np.arange(max(1, int(size.max(initial=0))))[:, None]
+        place = np.maximum(first + np.minimum(rank, size - 1), 0)
+        weight, state, bias = self.layers[0]
+        projected = inputs @ weight.T + bias
+        if not len(projected):  # episodes without a step
+            projected = np.zeros((1, len(bias)), np.float32)
+        states = _lstm_layer(projected[place], state)
+        for weight, state, bias in self.layers[1:]:
+            states = _lstm_layer(states @ weight.T + bias, state)
+        last = states[np.maximum(size - 1, 0), np.arange(len(size))]
+        if self.attention:
             weight, bias, vector = self.attention
-            score = np.tanh(inputs @ weight.T + bias) @ vector
-            score = np.where(inside, score, -np.inf)
-            score = np.exp(score - score.max(axis=1, keepdims=True, initial=-1e30))
-            share = score / np.maximum(score.sum(axis=1, keepdims=True), 1e-30)
-            last = np.concatenate((last, np.einsum("ns,nsh->nh", share, inputs)), axis=1)
-        elif self.attention:
-            last = np.concatenate((last, last), axis=1)
+            score = np.tanh(states @ weight.T + bias) @ vector
+            score[rank >= size] = -np.inf
+            score = np.exp(score - score.max(axis=0, initial=-1e30))
+            share = score / np.maximum(score.sum(axis=0), np.float32(1e-30))
+            last = np.concatenate((last, np.einsum("sn,snh->nh", share, states)), axis=1)
+        last[size == 0] = 0
         weight, bias = self.head
         found: npt.NDArray[np.float32] = (last @ weight.T + bias).astype(np.float32)
         return found
@@ -505,30 +508,32 @@ class LstmNetwork:
 
 
 def _lstm_layer(
-    inputs: npt.NDArray[np.float32],
-    weight_in: npt.NDArray[np.float32],
-    weight_state: npt.NDArray[np.float32],
-    bias: npt.NDArray[np.float32],
+    projected: npt.NDArray[np.float32], weight_state: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Run one layer over (episode, step, feature), gates in torch's order: i, f, g, o."""
-    count, longest, _ = inputs.shape
+    """Return the states of one layer; axes: (step, episode, feature), gates i, f, g, o.
+
+    `projected` is what the inputs give to the gates. The logistic function is taken by way of
+    tanh, which cannot overflow: with the halving of its argument done beforehand, one tanh
+    serves all four gates.
+    """
+    steps, count, _ = projected.shape
     width = weight_state.shape[1]
-    hidden = np.zeros((count, width), np.float32)
+    half = np.full(4 * width, 0.5, np.float32)
+    half[2 * width : 3 * width] = 1.0  # g is a tanh itself
+    shift = 1.0 - half
+    projected *= half
+    weight = np.ascontiguousarray(weight_state.T * half)
     cell = np.zeros((count, width), np.float32)
-    found = np.empty((count, longest, width), np.float32)
-    projected = inputs @ weight_in.T + bias
-    for step in range(longest):
-        gates = projected[:, step] + hidden @ weight_state.T
-        sigmoids = _sigmoid32(gates)
-        cell = sigmoids[:, width : 2 * width] * cell
-        cell += sigmoids[:, :width] * np.tanh(gates[:, 2 * width : 3 * width])
-        hidden = sigmoids[:, 3 * width :] * np.tanh(cell)
-        found[:, step] = hidden
-    return found
-
-
-def _sigmoid32(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the logistic function by way of tanh, which cannot overflow."""
-    half = np.float32(0.5)
-    found: npt.NDArray[np.float32] = half * np.tanh(half * values) + half
-    return found
+    gates = np.empty((count, 4 * width), np.float32)
+    found = np.zeros((steps + 1, count, width), np.float32)
+    for step in range(steps):
+        np.matmul(found[step], weight, out=gates)
+        gates += projected[step]
+        np.tanh(gates, out=gates)
+        gates *= half
+        gates += shift
+        cell *= gates[:, width : 2 * width]
+        cell += gates[:, :width] * gates[:, 2 * width : 3 * width]
+        np.tanh(cell, out=found[step + 1])
+        found[step + 1] *= gates[:, 3 * width :]
+    return found[1:]
