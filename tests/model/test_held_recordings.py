@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.lab.held_data import recorded, simulated, without_repairs
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order, read_holds
+from condor_advice.model import lstm
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.rule_scores import rules_of
 from condor_advice.model.rules import rule_for
 from condor_advice.preprocess.features import FEATURE_NAMES
@@ -135,3 +138,23 @@ def test_what_cannot_be_done_is_said_where_and_what_next(arguments, said, status
     assert said in done.stderr
     assert done.returncode == status
     assert "Traceback" not in done.stderr
+
+
+def test_numpy_is_xgboost_and_torch_on_the_whole_test_recording():
+    import xgboost
+
+    learned, test = recorded("pool_b").data, recorded("pool_c").data
+    rows = learned.labelled
+    booster = xgboost.train(
+        {"objective": "binary:logistic", "max_depth": 4, "nthread": 1},
+        xgboost.DMatrix(learned.features[rows], learned.label[rows]),
+        60,
+    )
+    theirs = booster.predict(xgboost.DMatrix(test.features), output_margin=True)
+    ours = TreeEnsemble.from_xgboost(booster).predict_margin(test.features)
+    assert len(test) > 2500
+    assert np.max(np.abs(ours - theirs)) < 1e-5
+    some = learned.take(rows[:300])
+    network = lstm.train(some, some, replace(lstm.LstmSettings(), epochs=1))
+    ours = network.network.margins(test.steps, test.offsets)
+    assert np.max(np.abs(ours - lstm.torch_margins(network, test))) < 1e-5

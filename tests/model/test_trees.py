@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from condor_advice.model import infer
 from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
 
 xgboost = pytest.importorskip("xgboost")
@@ -95,6 +96,21 @@ def test_an_average_has_the_mean_margin_and_survives_saving(
     both.save(tmp_path / "trees.npz")
     again = TreeEnsemble.load(tmp_path / "trees.npz")
     assert np.array_equal(again.predict_margin(rows), both.predict_margin(rows))
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_many_rows_at_once_get_what_each_gets_alone(
+    rows: npt.NDArray[np.float32], classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = {"objective": "binary:logistic"} if classes == 1 else {
+        "objective": "multi:softprob", "num_class": classes}  # fmt: skip
+    trees = TreeEnsemble.from_xgboost(boosted(rows, **objective))
+    alone = np.stack([trees.predict_margin(row).reshape(-1) for row in rows])
+    monkeypatch.setattr(infer, "MANY_ROWS", 2)
+    monkeypatch.setattr(infer, "ROWS_AT_ONCE", 97)
+    together = trees.predict_margin(rows).reshape(len(rows), -1)
+    assert np.isnan(rows).any()
+    assert np.allclose(together, alone, atol=1e-12)
 
 
 def test_a_tree_that_never_splits_is_evaluated_too(rows: npt.NDArray[np.float32]) -> None:
