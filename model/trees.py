@@ -24,11 +24,11 @@ Rows = npt.NDArray[np.float32]  # axes: (episode, column)
 class TreeSettings:
     """What xgboost is told."""
 
-    max_depth: int = 3
+    max_depth: int = 5
     learning_rate: float = 0.05
     subsample: float = 0.7
-    columns: float = 0.5
-    min_child_weight: float = 5.0
+    columns: float = 0.3
+    min_child_weight: float = 2.0
     reg_lambda: float = 5.0
     max_rounds: int = 300
     members: int = 3  # seeds averaged
