@@ -20,7 +20,7 @@ from follow import COMES_BACK, COMPLETED, REMOVED, Held, Server, Town, follow
 from condor_advice.lab.pool import Pool
 from condor_advice.lab.scenarios import load_scenarios
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Not made here: a scratch of its own needs a mount, and a failing job wrapper makes no hold in
 # this version of HTCondor.
@@ -130,7 +130,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, new_pool: Callable[..., Pool]
             for name in [COMES_BACK.name, *SCENARIOS]:
                 # A number of its own, so that a new scenario does not change the others.
                 made.submit(name, zlib.crc32(name.encode()) % 10_000)
-            made.missing = made.wait_for_holds(120)
+            made.missing = made.wait_for_holds(240)
             given = {answer["job"]: answer for answer in made.ask()}
             for held in made.jobs.values():
                 held.answers = [given[job] for job in held.jobs]
