@@ -261,14 +261,14 @@ class TreeEnsemble:
             split = feature[node]
             if split < 0:
                 return self.value[node]
-            with np.errstate(invalid="ignore"):
-                goes_left = columns[split] < self.threshold[node]
+            goes_left = columns[split] < self.threshold[node]
             if some[split] and self.missing_left[node]:
                 goes_left |= missing[split]
             return np.where(goes_left, reached(left[node]), reached(right[node]))
 
-        for root, output in zip(self.roots.tolist(), self.output.tolist(), strict=True):
-            margins[: len(values), output] += reached(root)
+        with np.errstate(invalid="ignore"):
+            for root, output in zip(self.roots.tolist(), self.output.tolist(), strict=True):
+                margins[: len(values), output] += reached(root)
 
     def _leaves(self, values: npt.NDArray[np.float32]) -> Ints:
         """Return the leaf that each row reaches in each tree."""
