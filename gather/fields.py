@@ -22,6 +22,7 @@ from condor_advice.gather.words import (
     blanks,
     byte_of,
     digits,
+    digits_in,
     eight_digits,
     eights,
     pair,
@@ -95,8 +96,16 @@ _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _MINUS, _POINT, _QUOTE = 32, 58, 45, 46, 34
 _TAB = np.uint64(9)
-_RESOURCES = {"Cpus": b"Cpus    ", "Disk": b"Disk (KB", "GPUs": b"GPUs    ", "Memory": b"Memory ("}
-_TIMES = {"TimeExecute": b"TimeExec", "TimeSlotBusy": b"TimeSlot"}
+_RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
+# The rows of the table of a terminated job's resources, by how they begin.
+_TABLE = {
+    "Cpus": b"Cpus    ",
+    "Disk": b"Disk (KB",
+    "GPUs": b"GPUs    ",
+    "Memory": b"Memory (",
+    "TimeExecute": b"TimeExec",
+    "TimeSlotBusy": b"TimeSlot",
+}
 _USAGES = {
     "RunRemoteUsage": b"Run Remo",
     "RunLocalUsage": b"Run Loca",
@@ -108,7 +117,7 @@ _SIZES = {
     "ResidentSetSize": b"Resident",
     "ProportionalSetSize": b"Proporti",
 }
-_PROPERTIES = {name: b"\t" + name.encode() + b" =" for name in ("Cpus", "Disk", "GPUs", "Memory")}
+_PROPERTIES = {name: b"\t" + name.encode() + b" = " for name in _RESOURCES}
 
 
 _DAYS_MASK = word(b"\xff\xff\xff\xff\xff\xff\xf0\xff")
@@ -146,6 +155,7 @@ class _FieldReader:
         self.bytes = np.frombuffer(padded, np.uint8)
         self.words = words_of(padded)
         self.records = records_of(padded)
+        self.has_cr = b"\r" in padded
         self.fields = Fields(len(columns))
         self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
         self.head = columns.head
@@ -156,16 +166,17 @@ class _FieldReader:
         self.counts = np.where(text, closing - self.opening - 1, 0)
         self.before = np.cumsum(self.counts) - self.counts
         self.row = np.repeat(np.arange(len(columns)), self.counts)
-        self.line = np.repeat(self.opening + 1 - self.before, self.counts)
+        self.line = (self.opening + 1 - self.before)[self.row]
         self.line += np.arange(len(self.row))
         self.start = self.starts[self.line]
         self.load = self.words[self.start]
-        self.line_kind = np.repeat(self.kind, self.counts)
+        self.line_kind = self.kind[self.row]
 
     def _ends(self, lines: Int64s) -> Int64s:
         """Return where lines of the block end, without what ends them."""
         ends: Int64s = self.starts[lines + 1] - 1
-        ends -= self.bytes[ends - 1] == 13
+        if self.has_cr:
+            ends -= self.bytes[ends - 1] == 13
         return ends
 
     def read(self) -> Fields:
@@ -311,22 +322,24 @@ class _FieldReader:
         values[2, width < 54] = np.nan
         fraction = np.flatnonzero(np.isnan(values[0]) & (cells[0] != _BLANKS))
         values[0, fraction] = self._cells(at[fraction] + 27)
-        known = np.zeros(len(lines), np.bool_)
-        for resource, text in (*_RESOURCES.items(), *_TIMES.items()):
-            these = np.flatnonzero((name == word(text)) & usual)
-            known[these] = True
-            titles = (resource + "Usage", "Request" + resource, resource)
-            for title, column in zip(titles, values, strict=True):
-                self._add_filled(title, row[these], column[these])
-        if not known.all():
-            self._by_reference(np.unique(row[~known]).tolist())
-
-    def _add_filled(self, name: str, row: Int64s, values: Floats) -> None:
+        places = np.full(len(lines), len(_TABLE))
+        for place, text in enumerate(_TABLE.values()):
+            places[name == word(text)] = place
+        places[~usual] = len(_TABLE)
+        # One resource behind the other: each is then a slice.
+        order = np.argsort(places.astype(np.int8), kind="stable")
+        sorted_rows, values = row[order], values[:, order]
         filled = ~np.isnan(values)
-        if filled.all():
-            self._add(name, row, values)
-        else:
-            self._add(name, row[filled], values[filled])
+        ends = np.cumsum(np.bincount(places, minlength=len(_TABLE))).tolist()
+        for resource, first, end in zip(_TABLE, (0, *ends), ends, strict=False):
+            titles = (resource + "Usage", "Request" + resource, resource)
+            for title, column, there in zip(titles, values, filled, strict=True):
+                these = slice(first, end)
+                if not there[these].all():
+                    these = first + np.flatnonzero(there[these])
+                self._add(title, sorted_rows[these], column[these])
+        if len(lines) > ends[len(_TABLE) - 1]:
+            self._by_reference(np.unique(row[places == len(_TABLE)]).tolist())
 
     def _cells(self, at: Int64s) -> Floats:
         """Read the number in each eight bytes of a table; NaN where there is none."""
@@ -410,8 +423,8 @@ class _FieldReader:
         running = np.flatnonzero(kind == 1)
         load, lines = load[running], lines[running]
         for name, text in _PROPERTIES.items():
-            these = lines[_begins(load, text[:8])]
-            self._number(name, self.row[these], self.start[these] + len(text) + 1)
+            these = lines[load == word(text[:8])]
+            self._number(name, self.row[these], self.start[these] + len(text))
 
     def _reasons(self) -> None:
         """Read reasons: the first line of a body, and what follows up to its codes."""
@@ -461,18 +474,25 @@ class _FieldReader:
         turns = np.flatnonzero(np.diff(key[order])) + 1
         for group in np.split(order, turns):
             first = group[0]
-            name = self.columns.data[int(start[first]) : int(at[first]) - 1].decode(
+            name = self.columns.source[int(start[first]) : int(at[first]) - 1].decode(
                 "ascii", "replace"
             )
             begin = at[group] + 2
-            self.fields.attributes[name] = Texts(row[group], begin, end[group], self.columns.data)
+            self.fields.attributes[name] = Texts(row[group], begin, end[group], self.columns.source)
 
     # Values.
 
     def _signed(self, at: Int64s) -> tuple[Int64s, Int64s]:
-        minus = self.bytes[at] == _MINUS
-        value, count = digits(self.words, at + minus)
-        return np.where(minus, -value, value), at + minus + count
+        loaded = self.words[at]
+        minus = np.flatnonzero((loaded & np.uint64(255)) == _MINUS)
+        if len(minus):
+            at = at.copy()
+            at[minus] += 1
+            loaded[minus] = self.words[at[minus]]
+        value, count = digits_in(loaded, self.words, at)
+        value[minus] *= -1
+        count += at
+        return value, count
 
     def _number(self, name: str, row: Int64s, at: Int64s) -> None:
         """Ask for the number at each place; all of a block are read together."""
@@ -496,7 +516,7 @@ class _FieldReader:
     def _add(self, name: str, row: Int64s, values: npt.NDArray[Any]) -> None:
         if not len(row):
             return
-        found = Numbers(row, values.astype(np.float64))
+        found = Numbers(row, values.astype(np.float64, copy=False))
         if name in self.fields.numbers:
             old = self.fields.numbers[name]
             found = Numbers(np.append(old.rows, row), np.append(old.values, found.values))
@@ -510,7 +530,7 @@ class _FieldReader:
             row, start, end = (
                 np.append(a, b) for a, b in ((old.rows, row), (old.start, start), (old.end, end))
             )
-        self.fields.texts[name] = Texts(row, start, end, self.columns.data)
+        self.fields.texts[name] = Texts(row, start, end, self.columns.source)
 
 
 def _seconds(clock: Words, days: Words | None = None) -> Int64s:

@@ -24,6 +24,7 @@ from condor_advice.gather.bodies import parse_body, parse_json, parse_xml
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
 from condor_advice.gather.words import (
+    PADDING,
     Int64s,
     Words,
     byte_of,
@@ -95,12 +96,14 @@ class ReaderState:
 class EventColumns:
     """The events of one block, in log order: one column per thing that each event has.
 
-    `data` is what the block consumed, byte for byte. `start` and `end` are the extents of
-    each event in it, without its closing line; `head` is where the words behind the time
+    `data` is what the block consumed, byte for byte: the first `size` bytes of `source`, which
+    may go on, so that a block need not be copied to be cut. `start` and `end` are the extents
+    of each event in it, without its closing line; `head` is where the words behind the time
     stamp begin.
     """
 
-    data: bytes
+    source: bytes = field(repr=False)
+    size: int
     base: int  # where data begins in its file
     type: npt.NDArray[np.int16]
     cluster: npt.NDArray[np.int32]
@@ -114,14 +117,18 @@ class EventColumns:
     oddity_counts: Counter[str] = field(default_factory=Counter)
     # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
     _frame: tuple[Int64s, Int64s, Int64s] | None = field(default=None, repr=False)
-    _padded: bytes | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.type)
 
+    @property
+    def data(self) -> bytes:
+        """What the block consumed."""
+        return self.source[: self.size]
+
     def text(self, row: int) -> str:
         """Return one event's own words, without its closing line."""
-        return self.data[int(self.start[row]) : int(self.end[row])].decode("utf-8", "replace")
+        return self.source[int(self.start[row]) : int(self.end[row])].decode("utf-8", "replace")
 
     def time(self, row: int) -> datetime:
         """Return one event's time, in UTC."""
@@ -148,15 +155,15 @@ class EventColumns:
     def frame(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return where lines start, and which lines open and close each event."""
         if self._frame is None:
-            breaks = np.flatnonzero(np.frombuffer(self.data, np.uint8) == 10)
-            starts = np.concatenate(([0], breaks + 1, [len(self.data) + 1]))
+            breaks = np.flatnonzero(np.frombuffer(self.source, np.uint8, self.size) == 10)
+            starts = np.concatenate(([0], breaks + 1, [self.size + 1]))
             ends = np.searchsorted(starts, self.end)
             self._frame = starts, np.searchsorted(starts, self.start), ends
         return self._frame
 
     def padded(self) -> bytes:
         """Return the bytes with some room behind them, for reading words near the end."""
-        return pad(self.data) if self._padded is None else self._padded
+        return self.source if len(self.source) - self.size >= PADDING else pad(self.source)
 
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
@@ -400,8 +407,8 @@ class _Block:
         """
         never = len(self.starts)
         n = len(lines)
-        if n and len(closers) == n and (closers > lines).all() and (closers[:-1] < lines[1:]).all():
-            return closers  # the rule: they alternate
+        if n and n - len(closers) in (0, 1) and _alternate(lines, closers):
+            return closers if len(closers) == n else np.append(closers, never)  # the rule
         index = np.searchsorted(closers, lines)
         closing = np.append(closers, never)[index]
         ends: Int64s = np.minimum(closing, np.append(lines[1:], never))
@@ -475,7 +482,8 @@ class _Block:
         self._note_framing(headers, ends, dots, consumed)
         self._note_bytes(consumed)
         columns = EventColumns(
-            data=self.data[:consumed],
+            source=self.padded,
+            size=consumed,
             base=self.base,
             type=headers.type.astype(np.int16),
             cluster=headers.cluster.astype(np.int32),
@@ -491,7 +499,6 @@ class _Block:
         else:
             kept = int(np.searchsorted(starts, consumed))
             columns._frame = np.append(starts[: kept + 1], consumed + 1), headers.line, ends
-        columns._padded = self.padded
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
         if len(columns):
@@ -589,6 +596,12 @@ _NO_TIME = np.iinfo(np.int64).min
 _OBJECTS = {b"{": (JSON, b"}", parse_json), b"<c>": (XML, b"</c>", parse_xml)}
 # What stands around the events of an XML log.
 _XML_FRAME = (b"<?xml", b"<!DOCTYPE", b"<classads>", b"</classads>")
+
+
+def _alternate(lines: Int64s, closers: Int64s) -> bool:
+    """Tell whether each opening line has its closing one before the next; the last may wait."""
+    count = len(closers)
+    return bool((closers > lines[:count]).all() and (closers[: len(lines) - 1] < lines[1:]).all())
 
 
 def _foreign_kind(line: bytes) -> str:

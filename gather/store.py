@@ -338,7 +338,7 @@ class Store:
         return int(row[0][0])
 
     def _save_piece(self, log: int, columns: EventColumns) -> None:
-        if not columns.data:
+        if not columns.size:
             return
         self._count("event_counts", ("type", "events"), log, columns.counts_by_type().items())
         keys = job_keys(columns)
@@ -354,12 +354,12 @@ class Store:
         row = (
             log,
             columns.base,
-            len(columns.data),
+            columns.size,
             len(columns),
             int(columns.time_us.min()) if len(columns) else None,
             int(columns.time_us.max()) if len(columns) else None,
             self._squeeze(_pack(columns)),
-            self._squeeze(columns.data),
+            self._squeeze(memoryview(columns.source)[: columns.size]),
         )
         if piece is None:
             piece = self._db.execute(
@@ -400,7 +400,7 @@ class Store:
             [(log, what, count) for what, count in counts],
         )
 
-    def _squeeze(self, data: bytes) -> bytes:
+    def _squeeze(self, data: bytes | memoryview) -> bytes:
         if self._compress is None:
             import zstandard
 
@@ -604,20 +604,21 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
         "head": start + found["head"],
         "end": start + found["end"],
     }
-    return EventColumns(data=data, base=base, **found)
+    return EventColumns(source=data, size=len(data), base=base, **found)
 
 
 def _join(first: EventColumns, second: EventColumns) -> EventColumns:
     """Return two consecutive pieces as one."""
     from condor_advice.gather.reader import EventColumns
 
-    shift = len(first.data)
+    shift = first.size
     shifts = {"start": shift, "head": shift, "end": shift}
     joined: dict[str, Any] = {
         name: np.append(getattr(first, name), getattr(second, name) + shifts.get(name, 0))
         for name, _ in _COLUMN_TYPES
     }
-    return EventColumns(data=first.data + second.data, base=first.base, **joined)
+    data = first.data + second.data
+    return EventColumns(source=data, size=len(data), base=first.base, **joined)
 
 
 def _create_private(path: Path) -> None:

@@ -251,7 +251,7 @@ class _Filler:
     ) -> None:
         self.columns, self.steps, self.place, self.log = columns, steps, place, log
         self.names = names
-        self.words = words_of(pad(columns.data))
+        self.words = words_of(columns.padded())
 
     def fill(self) -> None:
         from condor_advice.gather.fields import read_fields
@@ -278,7 +278,7 @@ class _Filler:
             return
         starts, opening, _ = self.columns.frame()
         at = starts[np.minimum(opening[rows] + 1, len(starts) - 1)]
-        at = np.minimum(at, len(self.columns.data))
+        at = np.minimum(at, self.columns.size)
         head = self.words[at + 1]
         for text, skip, base in ((b"(1) Norm", 38, 0), (b"(0) Abno", 34, 256)):
             these = np.flatnonzero(head == word(text))
