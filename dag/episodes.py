@@ -20,8 +20,8 @@ import numpy.typing as npt
 from condor_advice.dag.sweepfile import Split
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
+from condor_advice.model.arrays import load_arrays, save_arrays
 from condor_advice.model.held_data import HeldData, from_export, from_samples, join
-from condor_advice.model.manifest import save_arrays
 from condor_advice.preprocess.samples import Samples
 from condor_advice.preprocess.splits import split_by_time
 from condor_advice.preprocess.steps import job_parts
@@ -124,10 +124,9 @@ def save_episodes(path: Path, data: HeldData, **more: npt.NDArray[Any]) -> None:
 
 def load_episodes(path: Path) -> tuple[HeldData, dict[str, npt.NDArray[Any]]]:
     """Read episodes, and what was kept with them."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = load_arrays(path)
     names = {one.name for one in fields(HeldData)}
-    data = {name: arrays[name] for name in names}
+    data: dict[str, Any] = {name: arrays[name] for name in names}
     data["sources"] = tuple(str(name) for name in arrays["sources"])
     return HeldData(**data), {k: v for k, v in arrays.items() if k not in names}
 

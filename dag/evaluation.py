@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from condor_advice.dag.episodes import load_split
+from condor_advice.model.arrays import read_arrays
 from condor_advice.model.calibration import calibration_error, log_loss
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.infer import LstmNetwork, sigmoid
-from condor_advice.model.manifest import read_arrays
 
 
 def evaluate_candidates(listed: Path, directory: Path) -> list[dict[str, Any]]:

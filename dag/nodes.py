@@ -219,7 +219,7 @@ def _epochs_done(states: Path, seeds: list[int]) -> int:
 def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None:
     import numpy as np
 
-    from condor_advice.model.manifest import save_arrays
+    from condor_advice.model.arrays import save_arrays
 
     reports = list(zip(*(one.history for one in trained.values()), strict=False))
     rows = []

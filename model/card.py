@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from condor_advice.model.arrays import replace_file
 from condor_advice.model.html_report import number
-from condor_advice.model.manifest import Manifest, replace_file
+from condor_advice.model.manifest import Manifest
 from condor_advice.model.plots import Judged, draw_all
 from condor_advice.model.registry import CARD
 

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.model.arrays import Arrays, UnusableModel
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.infer import UnusableModel
-from condor_advice.model.manifest import Arrays
 from condor_advice.preprocess.features import FEATURE_NAMES
 from condor_advice.preprocess.labels import NO_LABEL
 from condor_advice.preprocess.templates import FAMILIES

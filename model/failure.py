@@ -19,7 +19,8 @@ import numpy.typing as npt
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.workloads.table import JobState, JobTable
 from condor_advice.model.anomaly import AnomalyDetector
-from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.profiles import Profiles
 from condor_advice.model.size_models import SizeModel
 from condor_advice.model.sizes import LEVELS as SIZE_LEVELS
@@ -117,13 +118,13 @@ class FailureModels:
         directory.mkdir(parents=True, exist_ok=True)
         for horizon, model in self.models.items():
             model.trees.save(directory / f"{horizon}.npz")
-        _save_arrays(directory / "history.npz", self.history.arrays())
+        save_arrays(directory / "history.npz", self.history.arrays())
         for target, sizes in self.sizes.items():
-            _save_arrays(directory / f"size-{target}.npz", sizes.arrays())
+            save_arrays(directory / f"size-{target}.npz", sizes.arrays())
             for share, trees in sizes.trees.items():
                 trees.save(directory / f"size-{target}-{share}.npz")
         if self.anomalies is not None:
-            _save_arrays(
+            save_arrays(
                 directory / "profiles.npz",
                 {**self.anomalies.profiles.arrays(), "reference": self.anomalies.reference},
             )
@@ -178,14 +179,14 @@ class FailureModels:
             Labels(states(manifest["failed"]), states(manifest["passed"])),
             bool(manifest["cpus_from_allocation"]),
         )
-        history = History.from_arrays(_load_arrays(directory / "history.npz"), maker.levels)
+        history = History.from_arrays(load_arrays(directory / "history.npz"), maker.levels)
         sizes = {
             target: _load_sizes(directory, target, part)
             for target, part in manifest["sizes"].items()
         }
         anomalies = None
         if manifest["profiles"]:
-            arrays = _load_arrays(directory / "profiles.npz")
+            arrays = load_arrays(directory / "profiles.npz")
             anomalies = AnomalyDetector(Profiles.from_arrays(arrays), arrays["reference"])
         models = {}
         for name, part in manifest["horizons"].items():
@@ -209,7 +210,7 @@ def default_directory() -> Path:
 
 
 def _load_sizes(directory: Path, target: str, part: Mapping[str, Any]) -> SizeModel:
-    arrays = _load_arrays(directory / f"size-{target}.npz")
+    arrays = load_arrays(directory / f"size-{target}.npz")
     corrections = {}
     for name, values in arrays.items():
         if name.startswith("correction-"):
@@ -226,19 +227,6 @@ def _load_sizes(directory: Path, target: str, part: Mapping[str, Any]) -> SizeMo
         corrections,
         part["notes"],
     )
-
-
-def _save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    with open(path, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def _load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError) as error:
-        raise UnusableModel(f"{path}: {error}; train the model again") from error
 
 
 def states(words: list[str] | tuple[str, ...]) -> frozenset[JobState]:

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import manifest as manifests
+from condor_advice.model.arrays import UnusableModel, save_arrays
 from condor_advice.model.held_features import AMOUNTS, DERIVED, ReasonRates, amount_rows, derive
-from condor_advice.model.infer import LstmNetwork, TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.linear import Line
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES, FEATURES
@@ -366,13 +367,13 @@ def save(
 ) -> manifests.Manifest:
     """Write a model and, last, its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
-    manifests.save_arrays(directory / REASONS, model.rates.arrays())
+    save_arrays(directory / REASONS, model.rates.arrays())
     if model.trees is not None:
-        manifests.save_arrays(directory / TREES, model.trees.arrays())
+        save_arrays(directory / TREES, model.trees.arrays())
     if model.linear is not None:
-        manifests.save_arrays(directory / LINEAR, model.linear.arrays())
+        save_arrays(directory / LINEAR, model.linear.arrays())
     if model.lstm is not None:
-        manifests.save_arrays(directory / LSTM, model.lstm.arrays())
+        save_arrays(directory / LSTM, model.lstm.arrays())
     return manifests.write(
         directory,
         manifests.Manifest(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.manifest import hash_arrays, load_arrays, save_arrays
+from condor_advice.model.arrays import hash_arrays, load_arrays, save_arrays
 from condor_advice.preprocess.dataset import Dataset
 from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.features import FEATURE_NAMES

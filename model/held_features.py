@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.infer import UnusableModel, sigmoid
+from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.infer import sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.preprocess.features import FEATURE_NAMES
 from condor_advice.preprocess.templates import TEMPLATE_BUCKETS

@@ -29,6 +29,7 @@ from condor_advice.model import (
     thresholds,
     trees,
 )
+from condor_advice.model.arrays import Arrays, save_arrays
 from condor_advice.model.drift import Observed
 from condor_advice.model.failure_metrics import pr_auc, roc_auc
 from condor_advice.model.held import HeldModel, logit
@@ -129,7 +130,7 @@ class Trained:
     model: HeldModel
     label: Floats  # of the judged episodes
     p: Floats  # what the model says of them, out of fold and calibrated
-    reference: manifest.Arrays  # what drift is told by
+    reference: Arrays  # what drift is told by
     notes: dict[str, Any]
 
 
@@ -292,7 +293,7 @@ def save(
 ) -> manifest.Manifest:
     """Write a trained model and its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
-    manifest.save_arrays(directory / drift.FILE, trained.reference)
+    save_arrays(directory / drift.FILE, trained.reference)
     return held.save(
         trained.model,
         directory,

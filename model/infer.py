@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.errors import AdviceError
+from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
 from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
 from condor_advice.preprocess.tensors import STEP_COLUMNS
 
@@ -39,10 +39,6 @@ _ARRAYS = (
 
 # Many rows are taken through small trees split by split; see TreeEnsemble._add_trees.
 MANY_ROWS, ROWS_AT_ONCE, SMALL_TREE = 512, 8192, 64
-
-
-class UnusableModel(AdviceError):
-    """A model file is missing, damaged, or does not fit what it is asked."""
 
 
 def sigmoid(margin: Floats) -> Floats:
@@ -161,21 +157,19 @@ class TreeEnsemble:
         """Return the arrays by name, as `save` writes them."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path) -> None:
         """Write the arrays to an .npz file."""
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **self.arrays())
+        save_arrays(path, self.arrays())
 
     @classmethod
-    def load(cls, path: Path | str) -> TreeEnsemble:
-        """Read what `save` wrote; refuses pickled objects."""
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return cls(**{name: arrays[name] for name in _ARRAYS})
-        except (OSError, KeyError, ValueError) as error:
+    def load(cls, path: Path) -> TreeEnsemble:
+        """Read what `save` wrote."""
+        arrays = load_arrays(path)
+        if missing := [name for name in _ARRAYS if name not in arrays]:
             raise UnusableModel(
-                f"{path}: cannot be read as a tree model ({error}); train the model again"
-            ) from error
+                f"{path}: not a tree model, it has no {', '.join(missing)}; train it again"
+            )
+        return cls(**{name: arrays[name] for name in _ARRAYS})
 
     @property
     def outputs(self) -> int:

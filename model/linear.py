@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.infer import UnusableModel
+from condor_advice.model.arrays import UnusableModel
 
 Floats = npt.NDArray[np.float64]
 Table = npt.NDArray[np.float32]

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.model import manifest
+from condor_advice.model.arrays import UnusableModel, replace_file
 from condor_advice.model.held import STARTER, HeldModel
-from condor_advice.model.infer import UnusableModel
 from condor_advice.model.manifest import Manifest
 from condor_advice.model.places import default_models_path as default_models_path
 
@@ -174,9 +174,9 @@ class Registry:
             incoming = place.with_name(f".incoming-{os.getpid()}")
             incoming.mkdir()
             for file, data in files.content.items():
-                manifest.replace_file(incoming / file, data)
+                replace_file(incoming / file, data)
             text = (model_directory / manifest.MANIFEST).read_bytes()
-            manifest.replace_file(incoming / manifest.MANIFEST, text)
+            replace_file(incoming / manifest.MANIFEST, text)
             if (model_directory / CARD).is_dir():
                 shutil.copytree(model_directory / CARD, incoming / CARD)
             if manifest.read(incoming).checksum != checksum:
@@ -371,7 +371,7 @@ class Registry:
             del state.history[:-HISTORY_KEPT]
             after = json.dumps(_body(state), indent=1)
             if json.dumps(_body(state)) != before:
-                manifest.replace_file(self.directory / STATE, (after + "\n").encode())
+                replace_file(self.directory / STATE, (after + "\n").encode())
         finally:
             os.close(lock)
 

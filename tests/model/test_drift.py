@@ -24,9 +24,9 @@ from condor_advice.lab.drifting import (
     simulated,
 )
 from condor_advice.model import drift
+from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
 from condor_advice.model.drift import Observed, Signal, assess, psi, reference
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.infer import UnusableModel
 from condor_advice.preprocess.features import FEATURE_NAMES
 from condor_advice.preprocess.labels import NO_LABEL
 
@@ -126,13 +126,12 @@ def test_psi_is_zero_for_the_same_and_grows_with_the_difference() -> None:
 
 
 def test_the_reference_is_small_and_survives_a_file(tmp_path: Path) -> None:
-    from condor_advice.model import manifest
 
     kept = reference(some(4000))
     path = tmp_path / drift.FILE
-    manifest.save_arrays(path, kept)
+    save_arrays(path, kept)
     assert path.stat().st_size < 60_000
-    again = manifest.load_arrays(path)
+    again = load_arrays(path)
     new = some(2000, seed=1)
     assert [one.as_dict() for one in assess(again, new)] == [
         one.as_dict() for one in assess(kept, new)

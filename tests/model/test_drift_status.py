@@ -29,6 +29,7 @@ from condor_advice.lab.drifting import (
     simulated,
 )
 from condor_advice.model import drift, manifest
+from condor_advice.model.arrays import save_arrays
 from condor_advice.model.registry import Registry
 from condor_advice.preprocess.kept import KeptEpisodes
 
@@ -69,7 +70,7 @@ def trained_on(log: Path, tmp_path: Path) -> Path:
     """Write a model that keeps the reference of a log, in which it predicts nothing."""
     place = write_model(tmp_path, "trained", 0.3)
     observed = drift.Observed.of(episodes(log))
-    manifest.save_arrays(place / drift.FILE, drift.reference(observed))
+    save_arrays(place / drift.FILE, drift.reference(observed))
     manifest.write(place, manifest.read_manifest(place)[0])
     return place
 

@@ -10,6 +10,7 @@ import pytest
 
 from condor_advice.gather.workloads.table import JobState, JobTable
 from condor_advice.lab.workload import simulate_jobs
+from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.failure import FailureModels, NotAPrediction, states
 from condor_advice.model.failure_evaluate import evaluate
 from condor_advice.model.failure_metrics import (
@@ -29,7 +30,7 @@ from condor_advice.model.failure_train import (
     train_horizon,
     train_models,
 )
-from condor_advice.model.infer import UnusableModel, sigmoid
+from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.jobs import Horizon, JobFeatures, Labels, Split
 
 pytest.importorskip("xgboost")

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from held_world import SPEC, held_world
 
+from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.failure_metrics import roc_auc
 from condor_advice.model.held_data import CannotTrain
-from condor_advice.model.infer import LstmNetwork, UnusableModel
+from condor_advice.model.infer import LstmNetwork
 from condor_advice.model.lstm import (
     EpochReport,
     LstmSettings,

@@ -10,6 +10,7 @@ import pytest
 from held_world import held_world
 
 from condor_advice.model import propensity, stack, trees
+from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.baselines import BASELINES
 from condor_advice.model.calibration import (
     calibration_error,
@@ -34,7 +35,7 @@ from condor_advice.model.held_train import (
     save,
     train,
 )
-from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.rule_scores import rule_priors
 from condor_advice.model.thresholds import Costs, cheapest, job_costs
 from condor_advice.preprocess.features import FEATURE_NAMES

@@ -19,9 +19,9 @@ from small_models import write_model
 
 from condor_advice.gather.errors import UsageError
 from condor_advice.model import manifest, registry
+from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held import STARTER, HeldModel
 from condor_advice.model.held_data import HeldData
-from condor_advice.model.infer import UnusableModel
 from condor_advice.model.registry import SHIPPED, NotPromoted, Registry
 
 HERE = Path(__file__).parent

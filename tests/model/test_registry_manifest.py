@@ -15,7 +15,7 @@ import pytest
 
 from condor_advice.gather.errors import UsageError
 from condor_advice.model import manifest
-from condor_advice.model.infer import UnusableModel
+from condor_advice.model.arrays import UnusableModel, hash_arrays, load_arrays, save_arrays
 from condor_advice.model.manifest import Manifest
 
 EXAMPLE = Manifest(
@@ -43,7 +43,7 @@ class Trap:
 def directory(tmp_path: Path) -> Path:
     directory = tmp_path / "model"
     directory.mkdir()
-    manifest.save_arrays(directory / "trees.npz", {"value": np.arange(100.0)})
+    save_arrays(directory / "trees.npz", {"value": np.arange(100.0)})
     (directory / "held.json").write_text('{"release_above": 0.6}')
     manifest.write(directory, EXAMPLE)
     return directory
@@ -148,15 +148,15 @@ def test_a_planted_pickle_is_not_run(directory: Path, tmp_path: Path) -> None:
 
 def test_objects_are_not_written_either(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="[Oo]bject"):
-        manifest.save_arrays(tmp_path / "x.npz", {"x": np.array([{}], dtype=object)})
+        save_arrays(tmp_path / "x.npz", {"x": np.array([{}], dtype=object)})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_arrays_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        manifest.save_arrays(tmp_path / name, {"x": np.arange(5), "y": np.array(["t"])})
+        save_arrays(tmp_path / name, {"x": np.arange(5), "y": np.array(["t"])})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert manifest.load_arrays(tmp_path / "a")["y"][0] == "t"
+    assert load_arrays(tmp_path / "a")["y"][0] == "t"
 
 
 def test_a_hash_tells_data_apart_by_type_shape_and_value() -> None:
@@ -166,11 +166,11 @@ def test_a_hash_tells_data_apart_by_type_shape_and_value() -> None:
         np.arange(4).reshape(2, 2),
         np.array([0, 1, 2, 4]),
     ]
-    assert len({manifest.hash_arrays([array]) for array in arrays}) == len(arrays)
+    assert len({hash_arrays([array]) for array in arrays}) == len(arrays)
     nan = np.array([np.nan, 1.0])
     other = nan.copy()
     other.view(np.uint64)[0] |= 1  # another NaN
-    assert manifest.hash_arrays([nan]) == manifest.hash_arrays([other])
+    assert hash_arrays([nan]) == hash_arrays([other])
 
 
 def test_features_are_found_by_name_and_a_missing_one_is_said() -> None:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from condor_advice.model import infer
-from condor_advice.model.infer import TreeEnsemble, UnusableModel, sigmoid
+from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 
 xgboost = pytest.importorskip("xgboost")
 FEATURES = 9
@@ -125,11 +126,14 @@ def test_a_tree_that_never_splits_is_evaluated_too(rows: npt.NDArray[np.float32]
 
 def test_a_damaged_or_pickled_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_bytes(b"no zip")
-    with pytest.raises(UnusableModel, match="cannot be read as a tree model"):
+    with pytest.raises(UnusableModel, match="not an .npz file of plain arrays"):
         TreeEnsemble.load(tmp_path / "broken.npz")
     np.savez(tmp_path / "pickled.npz", feature=np.array([object()], dtype=object))
     with pytest.raises(UnusableModel, match="train the model again"):
         TreeEnsemble.load(tmp_path / "pickled.npz")
+    np.savez(tmp_path / "other.npz", feature=np.arange(3))
+    with pytest.raises(UnusableModel, match="not a tree model, it has no threshold"):
+        TreeEnsemble.load(tmp_path / "other.npz")
 
 
 def test_sigmoid_does_not_overflow() -> None:

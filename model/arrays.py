@@ -1,0 +1,114 @@
+"""Plain arrays in files: how everything that was learnt is kept, and read without running code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_PLAIN_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<|][fiub]\d)', 'fortran_order': False, "
+    rb"'shape': \(([\d, ]*)\), \} *\n",
+    re.DOTALL,
+)
+_TRAIN = "train the model again, or use another"
+
+
+class UnusableModel(AdviceError):
+    """A model file is missing, damaged, or does not fit what it is asked."""
+
+
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays as .npz: the same arrays give the same bytes, and objects are refused."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, not now
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+    replace_file(path, buffer.getvalue())
+
+
+def load_arrays(path: Path) -> Arrays:
+    """Read what `save_arrays` wrote; refuses pickled objects."""
+    try:
+        return read_arrays(path.read_bytes(), path)
+    except OSError as error:
+        raise UnusableModel(f"{path}: cannot be read ({error.strerror}); {_TRAIN}") from error
+
+
+def read_arrays(data: bytes, path: Path) -> Arrays:
+    """Return the arrays in the bytes of an .npz file; `path` is for the message."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {
+                name.removesuffix(".npy"): _read_array(archive.read(name))
+                for name in archive.namelist()
+            }
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnusableModel(f"{path}: not an .npz file of plain arrays ({error}); {_TRAIN}") from (
+            error
+        )
+
+
+def _read_array(raw: bytes) -> npt.NDArray[Any]:
+    """Return the array of an .npy file.
+
+    NumPy compiles each header as Python, which takes longer than reading a model's arrays; the
+    headers of plain arrays need no such thing. All others are left to NumPy.
+    """
+    header = _PLAIN_HEADER.match(raw)
+    if header is None:
+        found: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
+        return found
+    kind, sizes = header.groups()
+    shape = tuple(int(size) for size in sizes.split(b",") if size.strip())
+    return np.frombuffer(raw, kind.decode(), offset=header.end()).reshape(shape).copy()
+
+
+def hash_arrays(arrays: Iterable[npt.NDArray[Any]]) -> str:
+    """Return a SHA-256 over arrays: their types, shapes and values. NaNs are alike."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        if array.dtype.kind == "f":
+            array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file beside its place, flush it to the disk, and rename it into place."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file, or the names in a directory."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
