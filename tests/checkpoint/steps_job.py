@@ -4,8 +4,11 @@
 
 Its state is the number of steps done, and memory is part of the state: it is there again
 after a restart. Every step that is executed, also a second time, is a line in STEP_LOG.
+A job that has taken more memory than it was given does not end before HTCondor has seen it.
 """
 
+import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -26,7 +29,15 @@ def run(poll):
             log.write(f"{state['step']}\n")
             log.flush()
             poll()
+        if len(memory) > given_mb():
+            time.sleep(60)
     print("done", state["step"])
+
+
+def given_mb():
+    """The memory that the job asked for, as its ad on the execution point says."""
+    ad = Path(os.environ["_CONDOR_JOB_AD"]).read_text()
+    return int(re.search(r"^RequestMemory = (\d+)", ad, re.MULTILINE)[1])
 
 
 if MODE == "plain":
@@ -52,8 +63,6 @@ def save_in_trouble(reason):
     if checkpoint.tries == 3:
         time.sleep(100)
     with checkpoint.files.writing() as path:
-        import os
-
         os.symlink("/dev/full", path)
         with open(path, "w") as file:
             file.write("x" * 100000)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps_for_tests import SMALL
 from wandb_server import WandbServer
 
 from condor_advice.dag.plan import Plan
@@ -107,7 +108,9 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
         "hidden": {"value": 8},
         "epochs": {"value": 4},
     }
-    plan = planned(trials=2, parameters=parameters)
+    # One at a time: the twin starts when all is over that disturbs the other.
+    resources = SMALL["condor_advice"]["resources"] | {"max_running": 1}
+    plan = planned(trials=2, parameters=parameters, section={"resources": resources})
     advice(own_pool, "sweep", "submit", str(plan.directory))
 
     def checkpointed() -> bool:
@@ -135,6 +138,7 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
     assert disturbed.state is twin.state is TrialState.FINISHED
     assert disturbed.epochs == twin.epochs, "the same figures, bit for bit"
     assert "004" in events(plan, 0)
+    assert "004" not in events(plan, 1)
 
     # The winner is registered, with its lineage, and can be asked.
     name = found["model"]
