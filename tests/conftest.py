@@ -16,29 +16,26 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 REQUIRE_POOL = os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1"
-
-
-POOL_TESTS = pytest.StashKey[set[str]]()
+POOL_TEST = ("pool test", True)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the pool needs the marker, so that `-m "not pool"` is complete."""
     for item in items:
         if {"pool", "make_pool", "new_pool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pool)
-    config.stash[POOL_TESTS] = {i.nodeid for i in items if i.get_closest_marker("pool")}
+        if item.get_closest_marker("pool"):
+            # Reports carry it, also from another process: see the summary.
+            item.user_properties.append(POOL_TEST)
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many pool tests ran: a green run without them proves less than it seems."""
-    marked = config.stash.get(POOL_TESTS, set())
 
     def pool_tests(*outcomes: str) -> int:
         reports = (r for outcome in outcomes for r in terminalreporter.getreports(outcome))
-        return len({r.nodeid for r in reports if r.nodeid in marked})
+        return len({r.nodeid for r in reports if POOL_TEST in map(tuple, r.user_properties)})
 
     ran, skipped = pool_tests("passed", "failed", "error"), pool_tests("skipped")
     if ran or skipped:
