@@ -250,7 +250,7 @@ def page(found: Mapping[str, Any]) -> str:
         f"counts {SIMULATED_WEIGHT:g} of a recorded one.",
         "",
         "Features, settings and weights were chosen by what recordings say of each other, never by",
-        "the one for testing. It was looked at nine times on the way: that answers were too high",
+        "the one for testing. It was looked at ten times on the way: that answers were too high",
         "on it is what led to trying propensity weights over all releases before a hold, and to",
         "answering for a release now; so its figures are a little kinder than those of a recording",
         "nobody has seen.",
