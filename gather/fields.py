@@ -159,7 +159,7 @@ class _FieldReader:
         self.fields = Fields(len(columns))
         self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
         self.head = columns.head
-        self.starts, self.opening, closing = columns.frame()
+        self.starts, fronts, self.opening, closing = columns.frame()
         text = columns.form == TEXT
         self.kind = np.where(text, columns.type, _NO_TEXT)
         # Every line of every body, with the event it belongs to.
@@ -169,7 +169,7 @@ class _FieldReader:
         self.line = (self.opening + 1 - self.before)[self.row]
         self.line += np.arange(len(self.row))
         self.start = self.starts[self.line]
-        self.load = self.words[self.start]
+        self.load = fronts[self.line]
         self.line_kind = self.kind[self.row]
 
     def _ends(self, lines: Int64s) -> Int64s:

@@ -92,6 +92,15 @@ class ReaderState:
         return cls(*json.loads(text))
 
 
+class Frame(NamedTuple):
+    """How a block's events lie in its lines."""
+
+    starts: Int64s  # of lines; one more than there are, past the end of the last
+    words: Words  # the first eight bytes of each line
+    opening: Int64s  # the line that opens each event
+    closing: Int64s  # and the one that closes it
+
+
 @dataclass(slots=True)
 class EventColumns:
     """The events of one block, in log order: one column per thing that each event has.
@@ -116,7 +125,7 @@ class EventColumns:
     oddities: list[Oddity] = field(default_factory=list)
     oddity_counts: Counter[str] = field(default_factory=Counter)
     # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
-    _frame: tuple[Int64s, Int64s, Int64s] | None = field(default=None, repr=False)
+    _frame: Frame | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.type)
@@ -152,13 +161,14 @@ class EventColumns:
         """Yield the events one by one, in log order."""
         return (self.event(row, access_point) for row in range(len(self)))
 
-    def frame(self) -> tuple[Int64s, Int64s, Int64s]:
+    def frame(self) -> Frame:
         """Return where lines start, and which lines open and close each event."""
         if self._frame is None:
             breaks = np.flatnonzero(np.frombuffer(self.source, np.uint8, self.size) == 10)
             starts = np.concatenate(([0], breaks + 1, [self.size + 1]))
-            ends = np.searchsorted(starts, self.end)
-            self._frame = starts, np.searchsorted(starts, self.start), ends
+            words = words_of(self.padded())[starts[:-1]]
+            opening, closing = (np.searchsorted(starts, at) for at in (self.start, self.end))
+            self._frame = Frame(starts, words, opening, closing)
         return self._frame
 
     def padded(self) -> bytes:
@@ -245,7 +255,8 @@ class _Block:
     def read(self) -> tuple[EventColumns, int]:
         """Find the lines that open and close events, and pair them."""
         self.starts = self._line_starts()
-        first = self.bytes[self.starts]
+        self.fronts = self.words[self.starts]
+        first = self.fronts.view(np.uint8)[::8]
         headers = self._text_headers(np.flatnonzero((first >= 48) & (first <= 57)))
         dots = self._closing_dots(np.flatnonzero(first == 46))
         ends = self._ends(headers.line, dots)
@@ -257,15 +268,14 @@ class _Block:
     def _line_starts(self) -> Int64s:
         """Return where lines start; a run of NULs, as a crash leaves it, ends a line too."""
         view = self.bytes[: len(self.data)]
-        breaks = view == 10
+        begins = np.empty(len(view) + 1, np.bool_)
+        begins[0] = True
+        np.equal(view, 10, out=begins[1:])
         nul = self.data.find(0)
         if nul >= 0:
             self.notes.append((nul, "nul"))
-            breaks |= view == 0
-        found = np.flatnonzero(breaks)
-        starts = np.empty(len(found) + 1, dtype=np.int64)
-        starts[0] = 0
-        np.add(found, 1, out=starts[1:])
+            begins[1:] |= view == 0
+        starts = np.flatnonzero(begins)
         if self.base == 0 and self.data.startswith(b"\xef\xbb\xbf"):
             self.notes.append((0, "bom"))
             starts[0] = 3
@@ -392,7 +402,7 @@ class _Block:
 
     def _closing_dots(self, lines: Int64s) -> Int64s:
         """Keep the lines that are `...` and nothing else."""
-        loaded = self.words[self.starts[lines]]
+        loaded = self.fronts[lines]
         behind = (loaded >> np.uint64(24)) & np.uint64(255)
         self.has_cr = bool((behind == 13).any())
         alone = (behind == 10) | (behind == 13) | (behind == 0)
@@ -494,11 +504,11 @@ class _Block:
             head=headers.head,
             end=np.minimum(end, consumed),
         )
-        if consumed == size or not len(columns):
-            columns._frame = np.append(starts, size + 1), headers.line, ends
-        else:
-            kept = int(np.searchsorted(starts, consumed))
-            columns._frame = np.append(starts[: kept + 1], consumed + 1), headers.line, ends
+        kept, bound = len(starts), size
+        if consumed < size and len(columns):
+            kept, bound = int(np.searchsorted(starts, consumed)) + 1, consumed
+        lines = np.append(starts[:kept], bound + 1)
+        columns._frame = Frame(lines, self.fronts[:kept], headers.line, ends)
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
         if len(columns):
@@ -550,12 +560,15 @@ class _Block:
         mixed = columns.time_us * 31 + columns.type
         mixed = (mixed * 1_000_003 + columns.cluster) * 1_000_003 + columns.proc
         mixed = mixed * 4099 + length
-        ordered = np.sort(mixed)
+        # Few share the low bits of their sum, and only these are looked at further.
+        low = mixed & 0x3FFFF
+        few = np.flatnonzero(np.bincount(low)[low] > 1)
+        ordered = np.sort(mixed[few])
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if not len(twice):
             return
         seen: set[bytes] = set()
-        for row in np.flatnonzero(np.isin(mixed, twice)).tolist():
+        for row in few[np.isin(mixed[few], twice)].tolist():
             text = self.data[int(columns.start[row]) : int(columns.end[row])]
             if text in seen:
                 self.notes.append((int(columns.start[row]), "duplicate"))

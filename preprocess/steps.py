@@ -276,7 +276,7 @@ class _Filler:
         """Read `(1) Normal termination (return value 0)` on the line behind the header."""
         if not len(rows):
             return
-        starts, opening, _ = self.columns.frame()
+        starts, _, opening, _ = self.columns.frame()
         at = starts[np.minimum(opening[rows] + 1, len(starts) - 1)]
         at = np.minimum(at, self.columns.size)
         head = self.words[at + 1]
