@@ -15,7 +15,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests on the pool mostly wait, so two files at a time take little more than half the time.
-PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
+PYTEST_ARGS ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 
 .PHONY: help

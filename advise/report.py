@@ -452,6 +452,8 @@ def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = 
         subsequent_indent=rest,
         max_lines=limit,
         placeholder=" ...",
+        # A path that is broken can be neither pasted nor found by grep.
+        break_long_words=False,
         break_on_hyphens=False,
     )
     return wrapper.fill(" ".join(words.split()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 REQUIRE_POOL = os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1"
 POOL_TEST = ("pool test", True)
+
+# Started in the background of a script, Ctrl-C is ignored, here and in all that is started from
+# here; tests of what it does need it back.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -123,7 +123,7 @@ def test_sigterm_saves_first_and_is_then_passed_on(tmp_path):
 
 
 def test_other_signals_are_passed_on():
-    script = "trap 'echo got; exit 4' HUP; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'echo got; exit 4' USR2; echo ready; while :; do sleep 0.1; done"
     with subprocess.Popen(
         [*WRAPPER, "run", "--signal", "USR1", "--", "sh", "-c", script],
         stdout=subprocess.PIPE,
@@ -131,7 +131,7 @@ def test_other_signals_are_passed_on():
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGUSR2)
         assert process.stdout.read() == "got\n"
     assert process.returncode == 4
 
