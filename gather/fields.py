@@ -95,7 +95,7 @@ def read_fields(columns: EventColumns) -> Fields:
 _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _MINUS, _POINT, _QUOTE = 32, 58, 45, 46, 34
-_TAB = np.uint64(9)
+_TAB = 9
 _RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
 # The rows of the table of a terminated job's resources, by how they begin.
 _TABLE = {
@@ -159,18 +159,40 @@ class _FieldReader:
         self.fields = Fields(len(columns))
         self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
         self.head = columns.head
-        self.starts, fronts, self.opening, closing = columns.frame()
+        self.starts, self.fronts, self.opening, self.closing = columns.frame()
         text = columns.form == TEXT
         self.kind = np.where(text, columns.type, _NO_TEXT)
-        # Every line of every body, with the event it belongs to.
-        self.counts = np.where(text, closing - self.opening - 1, 0)
-        self.before = np.cumsum(self.counts) - self.counts
-        self.row = np.repeat(np.arange(len(columns)), self.counts)
-        self.line = (self.opening + 1 - self.before)[self.row]
-        self.line += np.arange(len(self.row))
-        self.start = self.starts[self.line]
-        self.load = fronts[self.line]
-        self.line_kind = self.kind[self.row]
+        # For every line of the block the event that was opened last; -1 before the first.
+        before = int(self.opening[0]) if len(columns) else len(self.fronts)
+        spans = np.diff(self.opening, prepend=0, append=len(self.fronts))
+        spans[0] = before
+        self.row = np.repeat(np.arange(-1, len(columns)), spans)
+        # The rule: all is text, and each event begins where the one before has ended.
+        self.whole = (
+            before == 0
+            and bool(text.all())
+            and np.array_equal(self.closing[:-1] + 1, self.opening[1:])
+        )
+
+    def _tabbed(self) -> Int64s:
+        """Return the lines of bodies that begin with a tab."""
+        lines = np.flatnonzero(self.fronts.view(np.uint8)[::8] == _TAB)
+        if len(lines) and self.whole and lines[-1] < self.closing[-1]:
+            return lines  # no line that opens or closes an event begins so
+        return self._inside(lines)
+
+    def _inside(self, lines: Int64s) -> Int64s:
+        """Keep the lines that are in the body of a text event."""
+        lines = lines[self.row[lines] >= 0]
+        row = self.row[lines]
+        inside = (lines > self.opening[row]) & (lines < self.closing[row])
+        kept: Int64s = lines[inside & (self.kind[row] != _NO_TEXT)]
+        return kept
+
+    def _kinds(self, lines: Int64s) -> Int64s:
+        """Return the numbers of the events that lines belong to."""
+        kinds: Int64s = self.kind[self.row[lines]]
+        return kinds
 
     def _ends(self, lines: Int64s) -> Int64s:
         """Return where lines of the block end, without what ends them."""
@@ -182,18 +204,22 @@ class _FieldReader:
     def read(self) -> Fields:
         """Read all families of fields, each from the lines that look like it."""
         self._headers()
-        tabbed = np.flatnonzero((self.load & np.uint64(255)) == _TAB)
-        second = byte_of(self.load[tabbed], 1)
-        self._numbers(tabbed[(second >= 48) & (second <= 57)])
-        self._cpu_times(tabbed[(second == 9) | (second == 85)])
-        self._resources(tabbed[second == _BLANK])
-        self._terminations(tabbed[second == 40])
-        self._codes(tabbed[second == 67])
-        self._named(tabbed[second >= 65])
+        tabbed = self._tabbed()
+        second = self.fronts.view(np.uint8)[1::8][tabbed]
+
+        def with_second(chosen: Bools) -> Int64s:
+            found: Int64s = tabbed[np.flatnonzero(chosen)]
+            return found
+
+        self._numbers(with_second((second >= 48) & (second <= 57)))
+        self._cpu_times(with_second((second == _TAB) | (second == 85)))
+        self._resources(with_second(second == _BLANK))
+        self._terminations(with_second(second == 40))
+        self._codes(with_second(second == 67))
+        self._named(with_second(second >= 65))
         self._reasons()
-        attributes = np.flatnonzero(self.line_kind == 28)
-        if len(attributes):
-            self._attributes(attributes)
+        if (self.kind == 28).any():
+            self._attributes(self._inside(np.flatnonzero(self.kind[self.row] == 28)))
         self._answer()
         return self.fields
 
@@ -245,8 +271,8 @@ class _FieldReader:
 
     def _numbers(self, lines: Int64s) -> None:
         """Read `\\t123  -  Run Bytes Sent By Job` and its like."""
-        at = self.start[lines] + 1
-        value, count = eight_digits(self.load[lines] >> np.uint64(8))
+        at = self.starts[lines] + 1
+        value, count = eight_digits(self.fronts[lines] >> np.uint64(8))
         long = np.flatnonzero(count == 7)  # or more: the line's first word ends here
         if len(long):
             value[long], count[long] = digits(self.words, at[long])
@@ -268,7 +294,7 @@ class _FieldReader:
 
     def _cpu_times(self, lines: Int64s) -> None:
         """Read `Usr 0 00:01:02, Sys 0 00:00:03  -  Run Remote Usage`."""
-        found = eights(self.records[self.start[lines]])
+        found = eights(self.records[self.starts[lines]])
         days, more = found[:, 0], found[:, 2]
         # Nearly always two tabs and less than ten days.
         usual = ((days & _DAYS_MASK) == _USER_DAYS) & ((more & _DAYS_MASK) == _SYSTEM_DAYS)
@@ -284,7 +310,7 @@ class _FieldReader:
 
     def _odd_cpu_times(self, lines: Int64s) -> tuple[Words, Int64s, Int64s]:
         """Read such lines with one tab or many days: label, user and system time."""
-        at = self.start[lines] + 1
+        at = self.starts[lines] + 1
         at += self.bytes[at] == 9
         fits = _begins(self.words[at], b"Usr ")
         user, at = self._clock(at + 4)
@@ -303,14 +329,14 @@ class _FieldReader:
         `\\t   Memory (MB)          :       66       64        64 `: the colon and the right
         ends of the cells stand at fixed places unless a number is too wide for its cell.
         """
-        kind = self.line_kind[lines]
+        kind = self._kinds(lines)
         lines = lines[(kind == 4) | (kind == 5)]
-        at = self.start[lines]
+        at = self.starts[lines]
         found = eights(self.records[at])
         letters = byte_of(found[:, 0], 4) >= 65
         if not letters.all():  # the table's own headline
             lines, at, found = lines[letters], at[letters], found[letters]
-        width = self._ends(self.line[lines]) - at
+        width = self._ends(lines) - at
         usual = (found[:, 3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
         usual &= byte_of(found[:, 4], 3) == _BLANK
         usual &= (found[:, 5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
@@ -372,8 +398,8 @@ class _FieldReader:
 
     def _terminations(self, lines: Int64s) -> None:
         """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
-        lines = lines[_HAS_TERMINATION[self.line_kind[lines]]]
-        at, row = self.start[lines], self.row[lines]
+        lines = lines[_HAS_TERMINATION[self._kinds(lines)]]
+        at, row = self.starts[lines], self.row[lines]
         word_at = self.words[at + 1]
         normal = word_at == word(b"(1) Norm")
         abnormal = word_at == word(b"(0) Abno")
@@ -384,17 +410,18 @@ class _FieldReader:
         requeued = (word_at == word(b"(0) Job ")) & (self.words[at + 9] == word(b"terminat"))
         self._add("TerminatedAndRequeued", row[requeued], np.ones(int(requeued.sum())))
         # A requeued job's reason is the line behind its termination.
-        reason = lines[either & (self.line_kind[lines] == 4)] + 1
-        reason = reason[reason < len(self.row)]
-        reason = reason[(self.line_kind[reason] == 4) & (self.row[reason] == self.row[reason - 1])]
-        self._text("Reason", self.row[reason], self.start[reason], self._ends(self.line[reason]))
+        evicted = either & (self._kinds(lines) == 4)
+        reason, row = lines[evicted] + 1, row[evicted]
+        there = reason < self.closing[row]
+        reason, row = reason[there], row[there]
+        self._text("Reason", row, self.starts[reason], self._ends(reason))
 
     def _codes(self, lines: Int64s) -> None:
         """Read `\\tCode 21 Subcode 102`."""
-        these = _begins(self.load[lines], b"\tCode ")
+        these = _begins(self.fronts[lines], b"\tCode ")
         lines = lines[these]
-        self.code_lines = lines[_HAS_CODES[self.line_kind[lines]]]
-        row, at = self.row[self.code_lines], self.start[self.code_lines] + 6
+        self.code_lines = lines[_HAS_CODES[self._kinds(lines)]]
+        row, at = self.row[self.code_lines], self.starts[self.code_lines] + 6
         self._code_pair("HoldReason", row, at)
 
     def _code_pair(self, name: str, row: Int64s, at: Int64s) -> None:
@@ -406,33 +433,31 @@ class _FieldReader:
 
     def _named(self, lines: Int64s) -> None:
         """Read the lines that say what they are."""
-        load, kind = self.load[lines], self.line_kind[lines]
+        load, kind = self.fronts[lines], self._kinds(lines)
         slot = lines[load == word(b"\tSlotNam")]
-        self._text("SlotName", self.row[slot], self.start[slot] + 11, self._ends(self.line[slot]))
+        self._text("SlotName", self.row[slot], self.starts[slot] + 11, self._ends(slot))
         reason = lines[(load == word(b"\tReason:")) & (kind == 4)]
-        self._text(
-            "Reason", self.row[reason], self.start[reason] + 9, self._ends(self.line[reason])
-        )
+        self._text("Reason", self.row[reason], self.starts[reason] + 9, self._ends(reason))
         host = lines[(load == word(b"\tTransfe")) & (kind == 40)]
-        skip = 23 + 2 * (self.bytes[self.start[host] + 14] == 102)  # f for "from host"
-        self._text("Host", self.row[host], self.start[host] + skip, self._ends(self.line[host]))
+        skip = 23 + 2 * (self.bytes[self.starts[host] + 14] == 102)  # f for "from host"
+        self._text("Host", self.row[host], self.starts[host] + skip, self._ends(host))
         queue = lines[load == word(b"\tSeconds")]
-        self._number("QueueingDelay", self.row[queue], self.start[queue] + 25)
+        self._number("QueueingDelay", self.row[queue], self.starts[queue] + 25)
         suspended = lines[(load == word(b"\tNumber ")) & (kind == 10)]
-        self._number("NumberOfPIDs", self.row[suspended], self.start[suspended] + 42)
+        self._number("NumberOfPIDs", self.row[suspended], self.starts[suspended] + 42)
         running = np.flatnonzero(kind == 1)
         load, lines = load[running], lines[running]
         for name, text in _PROPERTIES.items():
             these = lines[load == word(text[:8])]
-            self._number(name, self.row[these], self.start[these] + len(text))
+            self._number(name, self.row[these], self.starts[these] + len(text))
 
     def _reasons(self) -> None:
         """Read reasons: the first line of a body, and what follows up to its codes."""
         codes = np.zeros(len(self.columns) + 1, np.int64)
-        codes[self.row[self.code_lines]] = self.start[self.code_lines]
+        codes[self.row[self.code_lines]] = self.starts[self.code_lines]
         lines = self._first_lines(_HAS_REASON[self.kind])
-        row, kind = self.row[lines], self.line_kind[lines]
-        start, end = self.start[lines], self._ends(self.line[lines])
+        row, kind = self.row[lines], self._kinds(lines)
+        start, end = self.starts[lines], self._ends(lines)
         coded = codes[row]
         # A held or failed job's reason may have several lines; its codes end it.
         last = np.where(coded > 0, coded - 1, self.columns.end[row] - 1)
@@ -449,16 +474,17 @@ class _FieldReader:
         these = kept & (kind == 22)
         self._text("DisconnectReason", row[these], start[these], end[these])
         notes = self._first_lines(self.kind == 0)
-        self._text("LogNotes", self.row[notes], self.start[notes], self._ends(self.line[notes]))
+        self._text("LogNotes", self.row[notes], self.starts[notes], self._ends(notes))
 
     def _first_lines(self, wanted: Bools) -> Int64s:
         """Return the first body lines of the wanted events that have a body."""
-        first: Int64s = self.before[wanted & (self.counts > 0)]
+        wanted = wanted & (self.closing - self.opening > 1)
+        first: Int64s = self.opening[wanted] + 1
         return first
 
     def _attributes(self, lines: Int64s) -> None:
         """Read the `Name = value` lines of 028 events, by name."""
-        start, end, row = self.start[lines], self._ends(self.line[lines]), self.row[lines]
+        start, end, row = self.starts[lines], self._ends(lines), self.row[lines]
         equals = np.flatnonzero(self.bytes == 61)
         place = np.searchsorted(equals, start)
         at = np.append(equals, len(self.bytes))[place]
