@@ -244,25 +244,51 @@ class TreeEnsemble:
         """Add what each tree gives to many rows, split by split.
 
         All rows go through every split of a small tree in less time than it takes to look up
-        for each row which split is its next.
+        for each row which split is its next. Trees ask the same questions again and again, so
+        each is answered once; and of two leaves one is chosen by their bits, since that takes
+        no branch: r ^ ((l ^ r) & mask) is l where the mask is all ones, and r where it is zero.
         """
         columns = np.ascontiguousarray(values.T)
         missing = np.isnan(columns)
         some: npt.NDArray[np.bool_] = np.asarray(missing.any(axis=1))
-        feature, left, right = self.feature.tolist(), self.left.tolist(), self.right.tolist()
+        feature, left, right, leaf, questions = self._splits
+        answers: dict[int, Ints] = {}
 
-        def reached(node: int) -> Any:
+        def answer(node: int) -> Ints:
             split = feature[node]
-            if split < 0:
-                return self.value[node]
             goes_left = columns[split] < self.threshold[node]
             if some[split] and self.missing_left[node]:
                 goes_left |= missing[split]
-            return np.where(goes_left, reached(left[node]), reached(right[node]))
+            mask: Ints = np.negative(goes_left.astype(np.int32))
+            answers[questions[node]] = mask
+            return mask
+
+        def reached(node: int) -> Any:
+            if feature[node] < 0:
+                return leaf[node]
+            one, other = left[node], right[node]
+            # A leaf is looked up here: a call for each would take longer than the rest.
+            first = leaf[one] if feature[one] < 0 else reached(one)
+            second = leaf[other] if feature[other] < 0 else reached(other)
+            question = questions[node]
+            found = (answers[question] if question in answers else answer(node)) & (first ^ second)
+            found ^= second
+            return found
 
         with np.errstate(invalid="ignore"):
             for root, output in zip(self.roots.tolist(), self.output.tolist(), strict=True):
-                margins[: len(values), output] += reached(root)
+                margins[: len(values), output] += np.asarray(reached(root), np.int32).view("f4")
+
+    @cached_property
+    def _splits(self) -> tuple[list[int], ...]:
+        """For every node its feature, its children, its value's bits and its question.
+
+        Nodes that ask the same question have the same number of it.
+        """
+        asked = np.stack((self.feature, self.threshold, self.missing_left), axis=1)
+        question = np.unique(asked, axis=0, return_inverse=True)[1].reshape(-1)
+        bits = self.value.astype(np.float32).view(np.int32)
+        return tuple(one.tolist() for one in (self.feature, self.left, self.right, bits, question))
 
     def _leaves(self, values: npt.NDArray[np.float32]) -> Ints:
         """Return the leaf that each row reaches in each tree."""
