@@ -22,12 +22,12 @@ from condor_advice.gather.words import (
     blanks,
     byte_of,
     digits,
-    digits_in,
     eight_digits,
     eights,
     pair,
     records_of,
     right_aligned,
+    signed_in,
     word,
     word_in,
     words_of,
@@ -94,7 +94,7 @@ def read_fields(columns: EventColumns) -> Fields:
 
 _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
-_BLANK, _COLON, _MINUS, _POINT, _QUOTE = 32, 58, 45, 46, 34
+_BLANK, _COLON, _POINT, _QUOTE = 32, 58, 46, 34
 _TAB = 9
 _RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
 # The rows of the table of a terminated job's resources, by how they begin.
@@ -509,16 +509,8 @@ class _FieldReader:
     # Values.
 
     def _signed(self, at: Int64s) -> tuple[Int64s, Int64s]:
-        loaded = self.words[at]
-        minus = np.flatnonzero((loaded & np.uint64(255)) == _MINUS)
-        if len(minus):
-            at = at.copy()
-            at[minus] += 1
-            loaded[minus] = self.words[at[minus]]
-        value, count = digits_in(loaded, self.words, at)
-        value[minus] *= -1
-        count += at
-        return value, count
+        value, _, after = signed_in(self.words[at], self.words, at)
+        return value, after
 
     def _number(self, name: str, row: Int64s, at: Int64s) -> None:
         """Ask for the number at each place; all of a block are read together."""

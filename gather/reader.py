@@ -29,11 +29,11 @@ from condor_advice.gather.words import (
     Words,
     byte_of,
     digits,
-    digits_in,
     eights,
     pad,
     pair,
     records_of,
+    signed_in,
     word,
     word_in,
     words_of,
@@ -173,7 +173,9 @@ class EventColumns:
 
     def padded(self) -> bytes:
         """Return the bytes with some room behind them, for reading words near the end."""
-        return self.source if len(self.source) - self.size >= PADDING else pad(self.source)
+        if len(self.source) - self.size < PADDING:
+            self.source = pad(self.source)  # once: several readers ask
+        return self.source
 
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
@@ -290,14 +292,7 @@ class _Block:
             lines, at, front = lines[shaped], at[shaped], front[shaped]
         opening, number = front[:, 0], word_in(front, 5)
         kind = (opening & _LOW_DIGIT).view(np.int64) * 100 + pair(opening, 1)
-        at = at + 5
-        minus = np.flatnonzero(byte_of(number, 0) == 45)  # -01 where there is no job
-        if len(minus):
-            at[minus] += 1
-            number[minus] = self.words[at[minus]]
-        cluster, count = digits_in(number, self.words, at)
-        cluster[minus] *= -1
-        at += count
+        cluster, count, at = signed_in(number, self.words, at + 5)  # -01 where there is no job
         good = (count > 0) & (self.bytes[at] == 46)
         at += 1
         proc, rest, fits = self._procs(at)

@@ -78,6 +78,21 @@ def digits_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
     return _go_on(words, at, *eight_digits(loaded))
 
 
+def signed_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Read numbers that may have a minus; also returns their digits' count and where they end.
+
+    Their first eight bytes have been fetched; `loaded` is used up.
+    """
+    minus = np.flatnonzero((loaded & np.uint64(255)) == 45)
+    if len(minus):
+        at = at.copy()
+        at[minus] += 1
+        loaded[minus] = words[at[minus]]
+    value, count = digits_in(loaded, words, at)
+    value[minus] *= -1
+    return value, count, at + count
+
+
 def _go_on(words: Words, at: Int64s, value: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     long = np.flatnonzero(count == 8)
     if len(long):

@@ -381,14 +381,14 @@ def _post_mortem_row(name: str, one: Mapping[str, Any]) -> str:
 def _versions(results: Mapping[str, Mapping[str, Any]], version: str) -> str:
     """Say of which version the figures are, and which are older."""
     older: dict[str, list[str]] = {}
+    versions = set()
     for name, report in results.items():
         for horizon, one in report["horizons"].items():
-            if one.get("version", version) != version:
+            versions.add(one["version"])
+            if one["version"] != version:
                 older.setdefault(one["version"], []).append(f"{name} {horizon}")
-    if len(older) == 1 and sum(map(len, older.values())) == sum(
-        len(report["horizons"]) for report in results.values()
-    ):
-        return next(iter(older))
+    if len(versions) == 1:
+        return versions.pop()
     return version + "".join(
         f" ({', '.join(cells)}: {old}, which computes these alike)" for old, cells in older.items()
     )
@@ -409,7 +409,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "failure-results")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results-failures.md")
-    parser.add_argument("--trials", type=int, help="of each search [20]")
+    parser.add_argument(
+        "--trials", type=int, default=TrainSettings().trials, help="of each search [%(default)s]"
+    )
     parser.add_argument(
         "--accept",
         action="append",
@@ -422,7 +424,7 @@ def main() -> None:
     parser.add_argument("--log", choices=[log.name for log in LOGS], action="append")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    settings = TrainSettings(seed=arguments.seed, threads=arguments.threads)
+    settings = TrainSettings(arguments.trials, seed=arguments.seed, threads=arguments.threads)
     version = _version()
     np.seterr(all="ignore")
     results = {
@@ -430,7 +432,7 @@ def main() -> None:
             log,
             arguments.data,
             arguments.work,
-            replace(settings, trials=arguments.trials or settings.trials),
+            settings,
             version,
             arguments.accept,
         )

@@ -126,7 +126,6 @@ def test_psi_is_zero_for_the_same_and_grows_with_the_difference() -> None:
 
 
 def test_the_reference_is_small_and_survives_a_file(tmp_path: Path) -> None:
-
     kept = reference(some(4000))
     path = tmp_path / drift.FILE
     save_arrays(path, kept)
