@@ -33,6 +33,7 @@ from condor_advice.gather.fields import read_fields
 from condor_advice.gather.memory import keep_freed_memory
 from condor_advice.gather.reader import ReaderState, read_block
 from condor_advice.gather.store import Store
+from condor_advice.gather.words import PADDING
 
 LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
 BLOCK_BYTES = 4 << 20
@@ -127,9 +128,11 @@ def by_columns(path: Path) -> int:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         while offset < size:
-            data = os.pread(file.fileno(), BLOCK_BYTES, offset)
+            data = os.pread(file.fileno(), BLOCK_BYTES + PADDING, offset)
+            block = min(len(data), BLOCK_BYTES)
+            final = offset + block >= size
             columns, consumed = read_block(
-                data, state, base=offset, clock=clock, final=offset + len(data) >= size
+                data, state, base=offset, clock=clock, final=final, size=block
             )
             read_fields(columns)
             offset += consumed

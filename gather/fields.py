@@ -17,20 +17,17 @@ import numpy.typing as npt
 
 from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import (
+    BlockWords,
     Int64s,
     Words,
     blanks,
     byte_of,
     digits,
-    eight_digits,
-    eights,
     pair,
-    records_of,
     right_aligned,
     signed_in,
     word,
     word_in,
-    words_of,
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -106,6 +103,11 @@ _TABLE = {
     "TimeExecute": b"TimeExec",
     "TimeSlotBusy": b"TimeSlot",
 }
+_TITLES = [
+    title for name in _TABLE for title in (name + "Usage", "Request" + name, name)
+]  # of the columns, resource by resource
+_NO_PLACE = np.int8(len(_TITLES))
+_THREE = np.arange(3, dtype=np.int8)[:, None]
 _USAGES = {
     "RunRemoteUsage": b"Run Remo",
     "RunLocalUsage": b"Run Loca",
@@ -125,6 +127,9 @@ _USER_DAYS, _SYSTEM_DAYS = word(b"\t\tUsr 0 "), word(b", Sys 0 ")
 _CELL_MASK, _CELL_SHAPE = word(b"\0\xff\xff"), word(b"\0: ")
 _GAP_MASK, _GAP_SHAPE = word(b"\0\0\0\0\xff\xff"), word(b"\0\0\0\0  ")
 _BLANKS = word(b" " * 8)
+# A cell such as `    0.25`, its point taken out: `     025`.
+_BEFORE_POINT, _BEHIND_POINT = word(b"\0" + b"\xff" * 5), word(b"\0" * 6 + b"\xff" * 2)
+_BLANK_FIRST = word(b" ")
 
 
 def _kinds(*kinds: int) -> Bools:
@@ -153,19 +158,19 @@ class _FieldReader:
         self.columns = columns
         padded = columns.padded()
         self.bytes = np.frombuffer(padded, np.uint8)
-        self.words = words_of(padded)
-        self.records = records_of(padded)
+        self.words = BlockWords(padded)
         self.has_cr = b"\r" in padded
         self.fields = Fields(len(columns))
         self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
+        self.asked_codes: list[tuple[str, Int64s, Int64s]] = []  # and with a subcode behind them
         self.head = columns.head
-        self.starts, self.fronts, self.opening, self.closing = columns.frame()
+        self.starts, self.first, self.opening, self.closing = columns.frame()
         text = columns.form == TEXT
         self.kind = np.where(text, columns.type, _NO_TEXT)
         # For every line of the block the event that was opened last; -1 before the first.
-        before = int(self.opening[0]) if len(columns) else len(self.fronts)
-        spans = np.diff(self.opening, prepend=0, append=len(self.fronts))
-        spans[0] = before
+        before = int(self.opening[0]) if len(columns) else len(self.first)
+        until = np.append(self.opening[1:], len(self.first))[: len(columns)]
+        spans = np.append(before, until - self.opening)
         self.row = np.repeat(np.arange(-1, len(columns)), spans)
         # The rule: all is text, and each event begins where the one before has ended.
         self.whole = (
@@ -176,7 +181,7 @@ class _FieldReader:
 
     def _tabbed(self) -> Int64s:
         """Return the lines of bodies that begin with a tab."""
-        lines = np.flatnonzero(self.fronts.view(np.uint8)[::8] == _TAB)
+        lines = np.flatnonzero(self.first == _TAB)
         if len(lines) and self.whole and lines[-1] < self.closing[-1]:
             return lines  # no line that opens or closes an event begins so
         return self._inside(lines)
@@ -205,7 +210,7 @@ class _FieldReader:
         """Read all families of fields, each from the lines that look like it."""
         self._headers()
         tabbed = self._tabbed()
-        second = self.fronts.view(np.uint8)[1::8][tabbed]
+        second = self.bytes[self.starts[tabbed] + 1]
 
         def with_second(chosen: Bools) -> Int64s:
             found: Int64s = tabbed[np.flatnonzero(chosen)]
@@ -215,7 +220,6 @@ class _FieldReader:
         self._cpu_times(with_second((second == _TAB) | (second == 85)))
         self._resources(with_second(second == _BLANK))
         self._terminations(with_second(second == 40))
-        self._codes(with_second(second == 67))
         self._named(with_second(second >= 65))
         self._reasons()
         if (self.kind == 28).any():
@@ -257,11 +261,11 @@ class _FieldReader:
 
     def _transfers(self, found: Int64s) -> None:
         """Read `Started transferring input files` and its like."""
-        head = eights(self.records[self.head[found]])
+        head = self.words.fetch(self.head[found], 4)
         kinds = np.zeros(len(found))
         for base, text, at in ((1, b"Entered ", 26), (2, b"Started ", 21), (3, b"Finished", 22)):
-            these = np.flatnonzero(head[:, 0] == word(text))
-            direction = byte_of(head[these, at // 8], at % 8)
+            these = np.flatnonzero(head[0] == word(text))
+            direction = byte_of(head[at // 8][these], at % 8)
             # i for input, o for output.
             kinds[these] = (direction == 105) * base + (direction == 111) * (base + 3)
         known = np.flatnonzero(kinds)
@@ -272,33 +276,30 @@ class _FieldReader:
     def _numbers(self, lines: Int64s) -> None:
         """Read `\\t123  -  Run Bytes Sent By Job` and its like."""
         at = self.starts[lines] + 1
-        value, count = eight_digits(self.fronts[lines] >> np.uint64(8))
-        long = np.flatnonzero(count == 7)  # or more: the line's first word ends here
-        if len(long):
-            value[long], count[long] = digits(self.words, at[long])
+        value, count = digits(self.words, at)
         at += count
-        behind = eights(self.records[at])
-        dashed = _begins(behind[:, 0], b"  -  ")
+        behind = self.words.fetch(at, 3)
+        dashed = _begins(behind[0], b"  -  ")
         if not dashed.all():
-            lines, value, behind = lines[dashed], value[dashed], behind[dashed]
+            lines, value, behind = lines[dashed], value[dashed], behind[:, dashed]
         label, row = word_in(behind, 5), self.row[lines]
         for name, text in _SIZES.items():
             these = np.flatnonzero(label == word(text))
             self._add(name, row[these], value[these])
         for prefix, text, skip in (("", b"Run Byte", 15), ("Total", b"Total By", 17)):
             these = np.flatnonzero(label == word(text))
-            direction = byte_of(behind[these, skip // 8], skip % 8)
+            direction = byte_of(behind[skip // 8][these], skip % 8)
             for letter, name in ((_SENT, "SentBytes"), (_RECEIVED, "ReceivedBytes")):
                 chosen = these[direction == letter]
                 self._add(prefix + name, row[chosen], value[chosen])
 
     def _cpu_times(self, lines: Int64s) -> None:
         """Read `Usr 0 00:01:02, Sys 0 00:00:03  -  Run Remote Usage`."""
-        found = eights(self.records[self.starts[lines]])
-        days, more = found[:, 0], found[:, 2]
+        found = self.words.fetch(self.starts[lines], 6)
+        days, more = found[0], found[2]
         # Nearly always two tabs and less than ten days.
         usual = ((days & _DAYS_MASK) == _USER_DAYS) & ((more & _DAYS_MASK) == _SYSTEM_DAYS)
-        user, system = _seconds(found[:, 1], days), _seconds(found[:, 3], more)
+        user, system = _seconds(found[1], days), _seconds(found[3], more)
         label, row = word_in(found, 37), self.row[lines]
         odd = np.flatnonzero(~usual)
         if len(odd):
@@ -332,43 +333,44 @@ class _FieldReader:
         kind = self._kinds(lines)
         lines = lines[(kind == 4) | (kind == 5)]
         at = self.starts[lines]
-        found = eights(self.records[at])
-        letters = byte_of(found[:, 0], 4) >= 65
+        found = self.words.fetch(at, 7)
+        letters = byte_of(found[0], 4) >= 65
         if not letters.all():  # the table's own headline
-            lines, at, found = lines[letters], at[letters], found[letters]
+            lines, at, found = lines[letters], at[letters], found[:, letters]
         width = self._ends(lines) - at
-        usual = (found[:, 3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
-        usual &= byte_of(found[:, 4], 3) == _BLANK
-        usual &= (found[:, 5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
-        usual &= (width >= 44) & ((width <= 54) | (byte_of(found[:, 6], 6) <= _BLANK))
+        usual = (found[3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
+        usual &= byte_of(found[4], 3) == _BLANK
+        usual &= (found[5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
+        usual &= (width >= 44) & ((width <= 54) | (byte_of(found[6], 6) <= _BLANK))
         name, row = word_in(found, 4), self.row[lines]
-        # Usage, request and allocation of every row at once; NaN where the cell is blank.
+        # Usage, request and allocation of every row at once, and where a cell is not blank.
         cells = np.stack((word_in(found, 27), word_in(found, 36), word_in(found, 46)))
-        values = right_aligned(cells)
-        values[2, width < 54] = np.nan
-        fraction = np.flatnonzero(np.isnan(values[0]) & (cells[0] != _BLANKS))
-        values[0, fraction] = self._cells(at[fraction] + 27)
-        places = np.full(len(lines), len(_TABLE))
+        hundredths = np.flatnonzero(byte_of(cells[0], 5) == _POINT)
+        whole, part = cells[0, hundredths] << np.uint64(8), cells[0, hundredths]
+        cells[0, hundredths] = (whole & _BEFORE_POINT) | (part & _BEHIND_POINT) | _BLANK_FIRST
+        numbers, filled = right_aligned(cells)
+        filled[2] &= width >= 54
+        values = numbers.astype(np.float64)
+        values[0, hundredths] /= 100
+        odd = np.flatnonzero(~filled[0] & (cells[0] != _BLANKS))
+        if len(odd):
+            values[0, odd], filled[0, odd] = self._cells(at[odd] + 27)
+        # Which column of which resource each cell is; then one behind the other.
+        places = np.full(len(lines), _NO_PLACE, np.int8)
         for place, text in enumerate(_TABLE.values()):
-            places[name == word(text)] = place
-        places[~usual] = len(_TABLE)
-        # One resource behind the other: each is then a slice.
-        order = np.argsort(places.astype(np.int8), kind="stable")
-        sorted_rows, values = row[order], values[:, order]
-        filled = ~np.isnan(values)
-        ends = np.cumsum(np.bincount(places, minlength=len(_TABLE))).tolist()
-        for resource, first, end in zip(_TABLE, (0, *ends), ends, strict=False):
-            titles = (resource + "Usage", "Request" + resource, resource)
-            for title, column, there in zip(titles, values, filled, strict=True):
-                these = slice(first, end)
-                if not there[these].all():
-                    these = first + np.flatnonzero(there[these])
-                self._add(title, sorted_rows[these], column[these])
-        if len(lines) > ends[len(_TABLE) - 1]:
-            self._by_reference(np.unique(row[places == len(_TABLE)]).tolist())
+            places[name == word(text)] = 3 * place
+        places[~usual] = _NO_PLACE
+        titles = np.where(filled, places + _THREE, _NO_PLACE)
+        order = np.argsort(titles, axis=None, kind="stable")
+        sorted_rows, values = np.tile(row, 3)[order], values.ravel()[order]
+        ends = np.cumsum(np.bincount(titles.ravel(), minlength=_NO_PLACE)).tolist()
+        for title, first, end in zip(_TITLES, (0, *ends), ends, strict=False):
+            self._add(title, sorted_rows[first:end], values[first:end])
+        if (places == _NO_PLACE).any():
+            self._by_reference(np.unique(row[places == _NO_PLACE]).tolist())
 
-    def _cells(self, at: Int64s) -> Floats:
-        """Read the number in each eight bytes of a table; NaN where there is none."""
+    def _cells(self, at: Int64s) -> tuple[Floats, Bools]:
+        """Read the number in each eight bytes of a table, and tell where there is one."""
         at = at + np.minimum(blanks(self.words[at]), 7)
         value, count = digits(self.words, at)
         values = value.astype(np.float64)
@@ -376,8 +378,7 @@ class _FieldReader:
         if len(point):
             part, places = digits(self.words, at[point] + count[point] + 1)
             values[point] += part / 10.0**places
-        values[count == 0] = np.nan
-        return values
+        return values, count > 0
 
     def _by_reference(self, events: list[int]) -> None:
         """Read the tables of some events with the reference reader, where not yet read."""
@@ -416,24 +417,16 @@ class _FieldReader:
         reason, row = reason[there], row[there]
         self._text("Reason", row, self.starts[reason], self._ends(reason))
 
-    def _codes(self, lines: Int64s) -> None:
-        """Read `\\tCode 21 Subcode 102`."""
-        these = _begins(self.fronts[lines], b"\tCode ")
-        lines = lines[these]
-        self.code_lines = lines[_HAS_CODES[self._kinds(lines)]]
-        row, at = self.row[self.code_lines], self.starts[self.code_lines] + 6
-        self._code_pair("HoldReason", row, at)
-
     def _code_pair(self, name: str, row: Int64s, at: Int64s) -> None:
-        if not len(row):
-            return
-        code, after = self._signed(at)
-        self._add(name + "Code", row, code)
-        self._number(name + "SubCode", row, after + 9)  # past " Subcode "
+        if len(row):
+            self.asked_codes.append((name, row, at))
 
     def _named(self, lines: Int64s) -> None:
-        """Read the lines that say what they are."""
-        load, kind = self.fronts[lines], self._kinds(lines)
+        """Read the lines that say what they are, and `\\tCode 21 Subcode 102`."""
+        load, kind = self.words[self.starts[lines]], self._kinds(lines)
+        self.code_lines = lines[_begins(load, b"\tCode ") & _HAS_CODES[kind]]
+        coded = self.row[self.code_lines]
+        self._code_pair("HoldReason", coded, self.starts[self.code_lines] + 6)
         slot = lines[load == word(b"\tSlotNam")]
         self._text("SlotName", self.row[slot], self.starts[slot] + 11, self._ends(slot))
         reason = lines[(load == word(b"\tReason:")) & (kind == 4)]
@@ -518,18 +511,29 @@ class _FieldReader:
             self.asked.append((name, row, at))
 
     def _answer(self) -> None:
-        if not self.asked:
-            return
-        at = np.concatenate([places for _, _, places in self.asked])
+        for name, row, after in self._read_asked(self.asked_codes, "Code"):
+            self._number(name + "SubCode", row, after + 9)  # past " Subcode "
+        self._read_asked(self.asked)
+
+    def _read_asked(
+        self, asked: list[tuple[str, Int64s, Int64s]], suffix: str = ""
+    ) -> list[tuple[str, Int64s, Int64s]]:
+        """Read numbers of several fields at once; returns the same fields and where they end."""
+        if not asked:
+            return []
+        at = np.concatenate([places for _, _, places in asked])
         value, after = self._signed(at)
-        some, first = after > at, 0
-        for name, row, places in self.asked:
+        values, some = value.astype(np.float64), after > at
+        ends, first = [], 0
+        for name, row, places in asked:
             these = slice(first, first + len(places))
             first = these.stop
+            ends.append((name, row, after[these]))
             if some[these].all():
-                self._add(name, row, value[these])
+                self._add(name + suffix, row, values[these])
             else:
-                self._add(name, row[some[these]], value[these][some[these]])
+                self._add(name + suffix, row[some[these]], values[these][some[these]])
+        return ends
 
     def _add(self, name: str, row: Int64s, values: npt.NDArray[Any]) -> None:
         if not len(row):

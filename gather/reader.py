@@ -25,18 +25,16 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
 from condor_advice.gather.words import (
     PADDING,
+    BlockWords,
     Int64s,
     Words,
     byte_of,
     digits,
-    eights,
     pad,
     pair,
-    records_of,
     signed_in,
     word,
     word_in,
-    words_of,
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -96,7 +94,7 @@ class Frame(NamedTuple):
     """How a block's events lie in its lines."""
 
     starts: Int64s  # of lines; one more than there are, past the end of the last
-    words: Words  # the first eight bytes of each line
+    first: Bytes  # the first byte of each line
     opening: Int64s  # the line that opens each event
     closing: Int64s  # and the one that closes it
 
@@ -166,9 +164,9 @@ class EventColumns:
         if self._frame is None:
             breaks = np.flatnonzero(np.frombuffer(self.source, np.uint8, self.size) == 10)
             starts = np.concatenate(([0], breaks + 1, [self.size + 1]))
-            words = words_of(self.padded())[starts[:-1]]
+            first = np.frombuffer(self.padded(), np.uint8)[starts[:-1]]
             opening, closing = (np.searchsorted(starts, at) for at in (self.start, self.end))
-            self._frame = Frame(starts, words, opening, closing)
+            self._frame = Frame(starts, first, opening, closing)
         return self._frame
 
     def padded(self) -> bytes:
@@ -190,16 +188,25 @@ class EventColumns:
 
 
 def read_block(
-    data: bytes, state: ReaderState, *, base: int, clock: Clock, final: bool = False
+    data: bytes,
+    state: ReaderState,
+    *,
+    base: int,
+    clock: Clock,
+    final: bool = False,
+    size: int | None = None,
 ) -> tuple[EventColumns, int]:
     """Decode the whole events in `data`, which begins at byte `base` of its file.
+
+    With `size` only so many bytes are decoded. A block that goes on behind them by at least
+    PADDING bytes, whatever these are, need not be copied.
 
     Returns them with the number of bytes consumed: up to where an unfinished event or
     line begins, which is left for the next call, when the log has grown. With `final`
     nothing will follow: an unfinished event is an oddity, and all is consumed. `state`
     is brought up to the end of what was consumed.
     """
-    return _Block(data, state, base, clock, final).read()
+    return _Block(data, len(data) if size is None else size, state, base, clock, final).read()
 
 
 def first_year(fd: int, size: int, modified: datetime) -> int:
@@ -242,23 +249,22 @@ class _Block:
     """One call of `read_block`; its steps share the block's lines."""
 
     def __init__(
-        self, data: bytes, state: ReaderState, base: int, clock: Clock, final: bool
+        self, data: bytes, size: int, state: ReaderState, base: int, clock: Clock, final: bool
     ) -> None:
-        self.data, self.state, self.base = data, state, base
+        self.data = data if len(data) - size >= PADDING else pad(data[:size])
+        self.size, self.state, self.base = size, state, base
         self.clock, self.final = clock, final
-        self.padded = pad(data)
-        self.bytes = np.frombuffer(self.padded, np.uint8)
-        self.words = words_of(self.padded)
-        self.records = records_of(self.padded)
+        self.bytes = np.frombuffer(self.data, np.uint8)
+        self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
 
     def read(self) -> tuple[EventColumns, int]:
         """Find the lines that open and close events, and pair them."""
-        self.starts = self._line_starts()
-        self.fronts = self.words[self.starts]
-        first = self.fronts.view(np.uint8)[::8]
+        self.bounds = self._line_bounds()
+        self.starts = self.bounds[:-1]
+        self.first = first = self.bytes[self.starts]
         headers = self._text_headers(np.flatnonzero((first >= 48) & (first <= 57)))
         dots = self._closing_dots(np.flatnonzero(first == 46))
         ends = self._ends(headers.line, dots)
@@ -267,30 +273,33 @@ class _Block:
             headers, ends = self._with_objects(headers, ends, openers)
         return self._assemble(headers, ends, dots)
 
-    def _line_starts(self) -> Int64s:
-        """Return where lines start; a run of NULs, as a crash leaves it, ends a line too."""
-        view = self.bytes[: len(self.data)]
-        begins = np.empty(len(view) + 1, np.bool_)
-        begins[0] = True
-        np.equal(view, 10, out=begins[1:])
-        nul = self.data.find(0)
+    def _line_bounds(self) -> Int64s:
+        """Return where lines start, and one more: past the end of the last.
+
+        A run of NULs, as a crash leaves it, ends a line too.
+        """
+        view = self.bytes[: self.size]
+        begins = np.empty(self.size + 2, np.bool_)
+        begins[0] = begins[-1] = True
+        np.equal(view, 10, out=begins[1:-1])
+        nul = self.data.find(0, 0, self.size)
         if nul >= 0:
             self.notes.append((nul, "nul"))
-            begins[1:] |= view == 0
-        starts = np.flatnonzero(begins)
-        if self.base == 0 and self.data.startswith(b"\xef\xbb\xbf"):
+            begins[1:-1] |= view == 0
+        bounds = np.flatnonzero(begins)
+        if self.base == 0 and self.data.startswith(b"\xef\xbb\xbf", 0, self.size):
             self.notes.append((0, "bom"))
-            starts[0] = 3
-        return starts
+            bounds[0] = 3
+        return bounds
 
     def _text_headers(self, lines: Int64s) -> _Headers:
         """Decode `NNN (cluster.proc.subproc) date time words`; other lines drop out."""
         at = self.starts[lines]
-        front = eights(self.records[at])
-        shaped = (front[:, 0] & _OPENING_MASK) == _OPENING_SHAPE
+        front = self.words.fetch(at, 2)
+        shaped = (front[0] & _OPENING_MASK) == _OPENING_SHAPE
         if not shaped.all():
-            lines, at, front = lines[shaped], at[shaped], front[shaped]
-        opening, number = front[:, 0], word_in(front, 5)
+            lines, at, front = lines[shaped], at[shaped], front[:, shaped]
+        opening, number = front[0], word_in(front, 5)
         kind = (opening & _LOW_DIGIT).view(np.int64) * 100 + pair(opening, 1)
         cluster, count, at = signed_in(number, self.words, at + 5)  # -01 where there is no job
         good = (count > 0) & (self.bytes[at] == 46)
@@ -302,26 +311,26 @@ class _Block:
         return headers if good.all() else _Headers(*(column[good] for column in headers))
 
     def _procs(self, at: Int64s) -> tuple[Int64s, Words, Bools]:
-        """Read `proc.subproc) `: the proc, the records it is in, and whether it fits.
+        """Read `proc.subproc) `: the proc, the words from it on, and whether it fits.
 
-        Where the numbers are not of three digits each, `at` is moved and its record taken
-        anew, so that the date behind them is at the same place in every record.
+        Where the numbers are not of three digits each, `at` is moved and its words taken
+        anew, so that the date behind them is at the same place everywhere.
         """
-        found = eights(self.records[at])
-        fits = (found[:, 0] & _PROC_MASK) == _PROC_SHAPE
-        proc = (found[:, 0] & _LOW_DIGIT).view(np.int64) * 100 + pair(found[:, 0], 1)
+        found = self.words.fetch(at, 4)
+        fits = (found[0] & _PROC_MASK) == _PROC_SHAPE
+        proc = (found[0] & _LOW_DIGIT).view(np.int64) * 100 + pair(found[0], 1)
         for row in np.flatnonzero(~fits).tolist():
-            match = _PROC_SUBPROC.match(self.padded, int(at[row]))
+            match = _PROC_SUBPROC.match(self.data, int(at[row]))
             if match:
                 fits[row], proc[row], at[row] = True, int(match[1]), match.end() - 8
-                found[row] = eights(self.records[at[row : row + 1]])[0]
-        return proc, found, fits & (byte_of(found[:, 1], 0) == 32)
+                found[:, row] = self.words.fetch(at[row : row + 1], 4)[:, 0]
+        return proc, found, fits & (byte_of(found[1], 0) == 32)
 
     def _times(self, found: Words, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
         """Read the time stamps: UTC microseconds (or _NO_TIME), and where the words begin.
 
         `2026-11-16 02:01:34`, or `11/16 02:01:34` without a year; either may go on with a
-        fraction of a second, and then with `Z` for UTC. They are at byte 9 of each record.
+        fraction of a second, and then with `Z` for UTC. They are at byte 9 of `found`.
         """
         front = word_in(found, 9)
         iso = byte_of(front, 4) == 45
@@ -337,7 +346,7 @@ class _Block:
         # Within an hour all dates are alike: decode one of each run, and spread it.
         fresh = np.flatnonzero((date[1:] != date[:-1]) | (front[1:] != front[:-1])) + 1
         runs = np.concatenate(([0], fresh))[: len(at)]
-        lengths = np.diff(runs, append=len(at))
+        lengths = np.append(runs[1:], len(at)) - runs
         good, seconds = self._hours(date[runs], front[runs], iso[runs], good, lengths)
         minute, second = pair(time, 1), pair(time, 4)
         good &= (minute <= 59) & (second <= 60)
@@ -397,7 +406,7 @@ class _Block:
 
     def _closing_dots(self, lines: Int64s) -> Int64s:
         """Keep the lines that are `...` and nothing else."""
-        loaded = self.fronts[lines]
+        loaded = self.words[self.starts[lines]]
         behind = (loaded >> np.uint64(24)) & np.uint64(255)
         self.has_cr = bool((behind == 13).any())
         alone = (behind == 10) | (behind == 13) | (behind == 0)
@@ -442,7 +451,7 @@ class _Block:
                 locals_.append(False)
                 break
             done = end
-            text = self.padded[self.starts[line] : self._line_end(min(end, never - 1))]
+            text = self.data[self.starts[line] : self._line_end(min(end, never - 1))]
             try:
                 ad = parse(text.decode("utf-8", "replace"), whole=True)
                 kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
@@ -469,7 +478,7 @@ class _Block:
 
     def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
         """Drop what is unfinished, note what is odd, and build the columns."""
-        starts, size = self.starts, len(self.data)
+        starts, size = self.starts, self.size
         unfinished = ends == len(starts)
         consumed = size
         if self.final:
@@ -483,11 +492,11 @@ class _Block:
             consumed = int(starts[-1])  # a line without its end, and not one that closes
         start = starts[headers.line]
         # A closing brace is part of its event; a closing `...` is not.
-        end = np.append(starts, size)[ends] + _CLOSING_BYTES[headers.form]
+        end = self.bounds[ends] + _CLOSING_BYTES[headers.form]
         self._note_framing(headers, ends, dots, consumed)
         self._note_bytes(consumed)
         columns = EventColumns(
-            source=self.padded,
+            source=self.data,
             size=consumed,
             base=self.base,
             type=headers.type.astype(np.int16),
@@ -499,11 +508,11 @@ class _Block:
             head=headers.head,
             end=np.minimum(end, consumed),
         )
-        kept, bound = len(starts), size
+        kept = len(starts)
         if consumed < size and len(columns):
-            kept, bound = int(np.searchsorted(starts, consumed)) + 1, consumed
-        lines = np.append(starts[:kept], bound + 1)
-        columns._frame = Frame(lines, self.fronts[:kept], headers.line, ends)
+            kept = int(np.searchsorted(starts, consumed)) + 1
+            self.bounds[kept] = consumed + 1
+        columns._frame = Frame(self.bounds[: kept + 1], self.first[:kept], headers.line, ends)
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
         if len(columns):
@@ -554,16 +563,13 @@ class _Block:
         length = columns.end - columns.start
         mixed = columns.time_us * 31 + columns.type
         mixed = (mixed * 1_000_003 + columns.cluster) * 1_000_003 + columns.proc
-        mixed = mixed * 4099 + length
-        # Few share the low bits of their sum, and only these are looked at further.
-        low = mixed & 0x3FFFF
-        few = np.flatnonzero(np.bincount(low)[low] > 1)
-        ordered = np.sort(mixed[few])
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not len(twice):
-            return
+        mixed = (mixed * 4099 + length) * _MIX
+        # Few share some bits of the sum, and of these few share others too.
+        rows = np.arange(len(mixed))
+        for shift in (48, 32, 16):
+            rows = rows[_sharing((mixed[rows] >> shift) & 0xFFFF)]
         seen: set[bytes] = set()
-        for row in few[np.isin(mixed[few], twice)].tolist():
+        for row in rows.tolist():
             text = self.data[int(columns.start[row]) : int(columns.end[row])]
             if text in seen:
                 self.notes.append((int(columns.start[row]), "duplicate"))
@@ -578,32 +584,43 @@ class _Block:
             columns.oddities.append(Oddity(self.base + at, kind, words))
 
     def _line(self, line: int) -> bytes:
-        return self.padded[self.starts[line] : self._line_end(line)].rstrip(b"\r\n\0")
+        return self.data[self.starts[line] : self._line_end(line)].rstrip(b"\r\n\0")
 
     def _line_end(self, line: int) -> int:
-        return int(self.starts[line + 1]) if line + 1 < len(self.starts) else len(self.data)
+        return int(self.starts[line + 1]) if line + 1 < len(self.starts) else self.size
 
     def _line_lengths(self, lines: npt.NDArray[np.intp]) -> Int64s:
-        return np.append(self.starts, len(self.data) + 1)[lines + 1] - self.starts[lines] - 1
+        return self.bounds[lines + 1] - self.starts[lines] - 1
 
     def _find_line(self, line: int, content: bytes) -> int:
         """Return the first line from `line` on that is `content`, or the number of lines."""
         if line >= len(self.starts):
             return len(self.starts)
-        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1)
+        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1, self.size)
         while at >= 0:
             found = int(np.searchsorted(self.starts, at + 1))
             if self._line(found) == content:
                 return found
-            at = self.data.find(b"\n" + content, at + 1)
+            at = self.data.find(b"\n" + content, at + 1, self.size)
         return len(self.starts)
 
 
+_MIX = np.int64(0x1E3779B97F4A7C15)  # odd: spreads what differs over the high bits
 _CLOSING_BYTES = np.array([0, len(b"}"), len(b"</c>")])  # by form
 _NO_TIME = np.iinfo(np.int64).min
 _OBJECTS = {b"{": (JSON, b"}", parse_json), b"<c>": (XML, b"</c>", parse_xml)}
 # What stands around the events of an XML log.
 _XML_FRAME = (b"<?xml", b"<!DOCTYPE", b"<classads>", b"</classads>")
+
+
+def _sharing(values: Int64s) -> npt.NDArray[np.intp]:
+    """Return which of the values, of sixteen bits, are there more than once."""
+    places = np.arange(len(values), dtype=np.int32)
+    last = np.empty(1 << 16, np.int32)
+    last[values] = places  # of equal values one is kept, and the others find that it is not they
+    shared = np.zeros(1 << 16, np.bool_)
+    shared[values[np.flatnonzero(last[values] != places)]] = True
+    return np.flatnonzero(shared[values])
 
 
 def _alternate(lines: Int64s, closers: Int64s) -> bool:

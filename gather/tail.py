@@ -41,6 +41,7 @@ from condor_advice.gather.rotation import (
     loss_between,
 )
 from condor_advice.gather.store import Cursor, Gap, Store
+from condor_advice.gather.words import PADDING
 
 BLOCK_BYTES = 4 << 20
 # An event that is still unfinished after so many bytes is not an event.
@@ -324,13 +325,14 @@ class LogTail:
             assert self._position is not None
             position = self._position
             lead = position.tail_length
-            data = os.pread(self._fd, lead + want, position.offset - lead)
+            # A little more than wanted: the reader then need not copy the block to pad it.
+            data = os.pread(self._fd, lead + want + PADDING, position.offset - lead)
             if len(data) < lead or digest(data[:lead]) != position.tail:
                 return _Read(events, intact=False)
             fresh = data[lead:]
             if not fresh:
                 break
-            whole = len(fresh) == want
+            whole = len(fresh) >= want
             if position.offset == 0 and self._reader.year is None:
                 self._reader.year = self._first_year(fresh)
             columns, consumed = read_block(
@@ -339,6 +341,7 @@ class LogTail:
                 base=position.offset,
                 clock=self._clock,
                 final=whole and want >= MAX_EVENT_BYTES,
+                size=min(len(fresh), want),
             )
             if not len(columns) and position.offset == 0:
                 self._refuse_foreign(fresh, consumed)

@@ -7,6 +7,8 @@ three multiplications. Positions may run a little past the block: it is padded f
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,9 +19,18 @@ PADDING = 256
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CARRY = np.uint64(0x7676767676767676)
-_ONE, _8, _16, _32 = (np.uint64(n) for n in (1, 8, 16, 32))
-_10, _100, _10000 = (np.uint64(n) for n in (10, 100, 10000))
+_ONE, _3, _64 = (np.uint64(n) for n in (1, 3, 64))
 _HIGH = np.uint64(0x8080808080808080)
+_WHOLE_BYTES = np.uint64(0x78)  # of a count of bits
+# Digits to pairs, pairs to fours, fours to eights: factor, distance, and what then is left.
+_JOINS = tuple(
+    (np.uint64(factor), np.uint64(shift), np.uint64(kept))
+    for factor, shift, kept in (
+        (10, 8, 0x00FF00FF00FF00FF),
+        (100, 16, 0x0000FFFF0000FFFF),
+        (10000, 32, 0x00000000FFFFFFFF),
+    )
+)
 
 
 def pad(data: bytes) -> bytes:
@@ -27,32 +38,42 @@ def pad(data: bytes) -> bytes:
     return data + bytes(PADDING)
 
 
-def words_of(padded: bytes) -> Words:
-    """Return a view whose element i is the eight bytes at i, first byte lowest."""
-    return np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
+class BlockWords:
+    """The words of a padded block, by where they begin: eight bytes each, the first one lowest.
 
-
-def records_of(padded: bytes) -> npt.NDArray[np.void]:
-    """Return a view whose element i is the 64 bytes at i.
-
-    Fetching 64 bytes costs no more than fetching eight: the time goes into finding them.
+    Bytes are fetched as NumPy's voids, which it copies faster from odd places than numbers.
     """
-    return np.ndarray((len(padded) - 63,), dtype="V64", buffer=padded, strides=(1,))
 
+    def __init__(self, padded: bytes) -> None:
+        self._padded = padded
+        self._single = self._voids(8)
 
-def eights(records: npt.NDArray[np.void]) -> Words:
-    """Return records as words; axes: (record, word of eight bytes)."""
-    return records.view("<u8").reshape(len(records), 8)
+    def __getitem__(self, at: Int64s) -> Words:
+        """Return the word at each position."""
+        return self._single[at].view("<u8")
+
+    def fetch(self, at: Int64s, count: int) -> Words:
+        """Return `count` words at each position; axes: (word, position).
+
+        Several words cost little more than one: the time goes into finding them. Those of
+        one place then lie side by side, on which NumPy is several times as fast.
+        """
+        found = self._voids(8 * count)[at]
+        return np.ascontiguousarray(found.view("<u8").reshape(len(at), count).T)
+
+    def _voids(self, size: int) -> npt.NDArray[np.void]:
+        count = len(self._padded) - size + 1
+        return np.ndarray((count,), f"V{size}", buffer=self._padded, strides=(1,))
 
 
 def word_in(words: Words, byte: int) -> Words:
-    """Return the eight bytes that begin at one byte of each record."""
+    """Return the eight bytes that begin at one byte of what was fetched."""
     place, shift = divmod(byte, 8)
-    if not shift:
-        return words[:, place]
-    low = words[:, place] >> np.uint64(8 * shift)
-    low |= words[:, place + 1] << np.uint64(64 - 8 * shift)
-    return low
+    found: Words = words[place]
+    if shift:
+        found = found >> np.uint64(8 * shift)
+        found |= words[place + 1] << np.uint64(64 - 8 * shift)
+    return found
 
 
 def byte_of(loaded: Words, byte: int) -> Words:
@@ -60,12 +81,13 @@ def byte_of(loaded: Words, byte: int) -> Words:
     return (loaded >> np.uint64(8 * byte)) & np.uint64(255)
 
 
+@cache
 def word(text: bytes) -> np.uint64:
     """Return up to eight bytes of text as a word to compare with."""
     return np.uint64(int.from_bytes(text, "little"))
 
 
-def digits(words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
+def digits(words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s]:
     """Read the number that starts at each position: its value and its count of digits.
 
     Up to sixteen digits; where there is none, both are zero.
@@ -73,12 +95,12 @@ def digits(words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
     return _go_on(words, at, *eight_digits(words[at]))
 
 
-def digits_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s]:
+def digits_in(loaded: Words, words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s]:
     """Read the number at each position, where its first eight bytes have been fetched."""
     return _go_on(words, at, *eight_digits(loaded))
 
 
-def signed_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def signed_in(loaded: Words, words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Read numbers that may have a minus; also returns their digits' count and where they end.
 
     Their first eight bytes have been fetched; `loaded` is used up.
@@ -93,7 +115,7 @@ def signed_in(loaded: Words, words: Words, at: Int64s) -> tuple[Int64s, Int64s, 
     return value, count, at + count
 
 
-def _go_on(words: Words, at: Int64s, value: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
+def _go_on(words: BlockWords, at: Int64s, value: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     long = np.flatnonzero(count == 8)
     if len(long):
         more, further = eight_digits(words[at[long] + 8])
@@ -105,41 +127,55 @@ def _go_on(words: Words, at: Int64s, value: Int64s, count: Int64s) -> tuple[Int6
 def eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
     """Read the number at the front of each word, of up to eight digits, and count them."""
     values = loaded ^ _ZEROS  # a digit becomes 0 to 9, anything else becomes more
-    others = (((values & _LOW7) + _CARRY) | values) & _HIGH
+    others = _others(values)
     # The lowest set bit marks the first byte that is no digit; none set means eight digits.
-    bits = np.bitwise_count((others & (~others + _ONE)) - _ONE) & np.uint8(0x78)
+    below = others - _ONE
+    np.invert(others, out=others)
+    below &= others
+    bits = np.bitwise_count(below).astype(np.uint64)
+    bits &= _WHOLE_BYTES
     # Digits go to the high end; what is shifted in is the zeros in front of the number.
     # (NumPy shifts by 64 to zero, which is right where there is no digit at all.)
-    values <<= np.uint64(64) - bits
-    return _join_digits(values), (bits >> np.uint8(3)).astype(np.int64)
+    values <<= _64 - bits
+    bits >>= _3
+    return _join_digits(values), bits.view(np.int64)
+
+
+def _others(values: Words) -> Words:
+    """Return the highest bit of every byte that is more than nine."""
+    others = values & _LOW7
+    others += _CARRY
+    others |= values
+    others &= _HIGH
+    return others
 
 
 def _join_digits(values: Words) -> Int64s:
-    """Make one number of the eight digits in each word, the first one highest."""
-    values = (values * _10 + (values >> _8)) & np.uint64(0x00FF00FF00FF00FF)
-    values = (values * _100 + (values >> _16)) & np.uint64(0x0000FFFF0000FFFF)
-    values = (values * _10000 + (values >> _32)) & np.uint64(0xFFFFFFFF)
+    """Make one number of the eight digits in each word, the first one highest; in place."""
+    for factor, shift, kept in _JOINS:
+        lower = values >> shift
+        values *= factor
+        values += lower
+        values &= kept
     return values.view(np.int64)
 
 
-def right_aligned(loaded: Words) -> npt.NDArray[np.float64]:
-    """Read words that hold a number with blanks in front; NaN where they hold anything else."""
-    filled = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
-    values = filled ^ _ZEROS
+def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Read words that hold a number with blanks in front, and tell which hold nothing else."""
+    values = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
+    values ^= _ZEROS
     # Digits and blanks only, and a digit at the end.
-    fits = (((values & _LOW7) + _CARRY) | values) & _HIGH == np.uint64(0)
-    fits &= (loaded >> np.uint64(56)) >= np.uint64(48)
-    number = _join_digits(values).astype(np.float64)
-    number[~fits] = np.nan
-    return number
+    fits = _others(values) == np.uint64(0)
+    fits &= loaded >= np.uint64(48 << 56)
+    return _join_digits(values), fits
 
 
 def blanks(loaded: Words) -> Int64s:
     """Return how many blanks each word begins with; eight where there is nothing else."""
     values = loaded ^ np.uint64(0x2020202020202020)
     others = (((values & _LOW7) + _LOW7) | values) & _HIGH
-    bits = np.bitwise_count((others & (~others + _ONE)) - _ONE) & np.uint8(0x78)
-    return (bits >> np.uint8(3)).astype(np.int64)
+    bits = np.bitwise_count((others - _ONE) & ~others) >> np.uint8(3)
+    return bits.astype(np.int64)
 
 
 def pair(loaded: Words, byte: int) -> Int64s:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.gather.words import digits, pad, word, words_of
+from condor_advice.gather.words import BlockWords, digits, pad, word
 from condor_advice.preprocess.templates import FAMILY_INDEX, Reason, parse_reason
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class _Filler:
     ) -> None:
         self.columns, self.steps, self.place, self.log = columns, steps, place, log
         self.names = names
-        self.words = words_of(columns.padded())
+        self.words = BlockWords(columns.padded())
 
     def fill(self) -> None:
         from condor_advice.gather.fields import read_fields
@@ -433,7 +433,7 @@ def fill_reason(step: Any, reason: Reason, names: Names) -> None:
         step["point"] = names.point(reason.point)
 
 
-def text_hashes(words: Keys, start: Ints, end: Ints) -> Keys:
+def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
     """Return a hash of each text, by its length and its first bytes, eight at a time."""
     length = end - start
     hashes: Keys = length.astype(np.uint64) * _MIX
@@ -448,7 +448,7 @@ def text_hashes(words: Keys, start: Ints, end: Ints) -> Keys:
 
 def _text_hash(text: str) -> Keys:
     data = text.encode()
-    return text_hashes(words_of(pad(data)), np.array([0]), np.array([len(data)]))
+    return text_hashes(BlockWords(pad(data)), np.array([0]), np.array([len(data)]))
 
 
 def _as_kin(hashes: Keys) -> Ints:
