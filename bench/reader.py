@@ -117,6 +117,7 @@ class Pace:
 
     @property
     def events_per_second(self) -> float:
+        """Its mean speed so far."""
         return self.events / self.seconds
 
 
