@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=(?![=?!])\s*(.*?)\s*$", re.DOTALL)
+ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=(?![=?!])\s*(.*?)\s*$", re.DOTALL)
 _INTEGER = re.compile(r"-?\d+")
 _REAL = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
 # What can hide a separator: strings, and whatever opens or closes a list, an ad or a call.
@@ -19,7 +19,7 @@ _MARK = re.compile(r'"(?:\\"|[^"])*"|[][{}();,]')
 
 def assignment(line: str) -> tuple[str, Any] | None:
     """Return the attribute of a line and its value; None when the line has another form."""
-    match = _ASSIGNMENT.match(line)
+    match = ASSIGNMENT.match(line)
     return (match[1], classad_value(match[2])) if match else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.classads import ASSIGNMENT
 from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import (
     BlockWords,
@@ -23,9 +24,11 @@ from condor_advice.gather.words import (
     blanks,
     byte_of,
     digits,
+    first_of,
     pair,
     right_aligned,
     signed_in,
+    sum_of,
     word,
     word_in,
 )
@@ -92,7 +95,8 @@ def read_fields(columns: EventColumns) -> Fields:
 _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _POINT, _QUOTE = 32, 58, 46, 34
-_TAB = 9
+_TAB, _EQUALS = 9, 61
+_NAME_WORDS = 5  # of an attribute; few names are longer
 _RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
 # The rows of the table of a terminated job's resources, by how they begin.
 _TABLE = {
@@ -477,27 +481,40 @@ class _FieldReader:
 
     def _attributes(self, lines: Int64s) -> None:
         """Read the `Name = value` lines of 028 events, by name."""
-        start, end, row = self.starts[lines], self._ends(lines), self.row[lines]
-        equals = np.flatnonzero(self.bytes == 61)
-        place = np.searchsorted(equals, start)
-        at = np.append(equals, len(self.bytes))[place]
-        fits = (at < end) & (self.bytes[at - 1] == _BLANK)
-        start, end, row, at = start[fits], end[fits], row[fits], at[fits]
-        length = at - 1 - start
-        # A name is told by its length and three of its words: first, middle and last.
-        front = self.words[start] & np.where(length >= 8, _ALL, _mask(length))
-        middle = np.where(length > 16, self.words[start + length // 2], 0)
-        back = np.where(length > 8, self.words[np.maximum(at - 9, start)], 0)
-        key = ((front * _MIX + middle) * _MIX + back) * _MIX + length.astype(np.uint64)
-        order = np.argsort(key, kind="stable")
-        turns = np.flatnonzero(np.diff(key[order])) + 1
-        for group in np.split(order, turns):
-            first = group[0]
-            name = self.columns.source[int(start[first]) : int(at[first]) - 1].decode(
-                "ascii", "replace"
-            )
-            begin = at[group] + 2
-            self.fields.attributes[name] = Texts(row[group], begin, end[group], self.columns.source)
+        start, end = self.starts[lines], self._ends(lines)
+        found = self.words.fetch(start, _NAME_WORDS)
+        length = first_of(found, _EQUALS) - 1
+        usual = (length > 0) & (length < 8 * _NAME_WORDS - 1) & (start + length + 3 <= end)
+        usual &= (self.bytes[start + length] == _BLANK) & (self.bytes[start + length + 2] == _BLANK)
+        if not usual.all():
+            self._odd_attributes(lines[~usual])
+            lines, start, end = lines[usual], start[usual], end[usual]
+            length, found = length[usual], found[:, usual]
+        if not len(lines):
+            return
+        names = sum_of(found, length)
+        order = _by_sum(names)
+        names, length, lines = names[order], length[order], lines[order]
+        start, end, row = start[order], end[order], self.row[lines]
+        turns = (np.flatnonzero(names[1:] != names[:-1]) + 1).tolist()
+        for first, until in zip((0, *turns), (*turns, len(names)), strict=True):
+            at, these = int(start[first]), slice(first, until)
+            name = self.columns.source[at : at + int(length[first])].decode("ascii", "replace")
+            if name.isidentifier():
+                value = start[these] + (length[first] + len(" = "))
+                self._extend(self.fields.attributes, name, row[these], value, end[these])
+            else:
+                self._odd_attributes(lines[these])
+
+    def _odd_attributes(self, lines: Int64s) -> None:
+        """Read such lines one by one: spaced otherwise, or with another kind of name."""
+        starts, ends, rows = self.starts[lines], self._ends(lines), self.row[lines]
+        for row, start, end in zip(rows, starts, ends, strict=True):
+            line = self.columns.source[start:end].decode("utf-8", "replace")
+            if match := ASSIGNMENT.match(line):
+                value = start + len(line[: match.start(2)].encode())
+                places = (np.array([place]) for place in (row, value, end))
+                self._extend(self.fields.attributes, match[1], *places)
 
     # Values.
 
@@ -545,14 +562,18 @@ class _FieldReader:
         self.fields.numbers[name] = found
 
     def _text(self, name: str, row: Int64s, start: Int64s, end: Int64s) -> None:
-        if not len(row):
-            return
-        if name in self.fields.texts:
-            old = self.fields.texts[name]
+        if len(row):
+            self._extend(self.fields.texts, name, row, start, end)
+
+    def _extend(
+        self, texts: dict[str, Texts], name: str, row: Int64s, start: Int64s, end: Int64s
+    ) -> None:
+        if name in texts:
+            old = texts[name]
             row, start, end = (
                 np.append(a, b) for a, b in ((old.rows, row), (old.start, start), (old.end, end))
             )
-        self.fields.texts[name] = Texts(row, start, end, self.columns.source)
+        texts[name] = Texts(row, start, end, self.columns.source)
 
 
 def _seconds(clock: Words, days: Words | None = None) -> Int64s:
@@ -567,11 +588,12 @@ def _seconds(clock: Words, days: Words | None = None) -> Int64s:
     return seconds
 
 
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+def _by_sum(sums: Words) -> Int64s:
+    """Return an order that puts equal sums together, and leaves them as they were else.
 
-
-def _mask(length: Int64s) -> Words:
-    """Return a mask of the lowest `length` bytes of a word."""
-    bits = np.uint64(8) * np.clip(length, 0, 7).astype(np.uint64)
-    return (np.uint64(1) << bits) - np.uint64(1)
+    By sixteen bits, twice: NumPy sorts these in linear time.
+    """
+    order = np.argsort(sums.astype(np.uint16), kind="stable")
+    highest = (sums >> np.uint64(48)).astype(np.uint16)
+    together: Int64s = order[np.argsort(highest[order], kind="stable")]
+    return together

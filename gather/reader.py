@@ -257,6 +257,7 @@ class _Block:
         self.bytes = np.frombuffer(self.data, np.uint8)
         self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
+        self.uncited: dict[str, int] = {}  # and how many more there are, where they are many
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
 
@@ -569,15 +570,22 @@ class _Block:
         for shift in (48, 32, 16):
             rows = rows[_sharing((mixed[rows] >> shift) & 0xFFFF)]
         seen: set[bytes] = set()
-        for row in rows.tolist():
-            text = self.data[int(columns.start[row]) : int(columns.end[row])]
+        repeated = []
+        extents = zip(columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True)
+        for start, end in extents:
+            text = self.data[start:end]
             if text in seen:
-                self.notes.append((int(columns.start[row]), "duplicate"))
-            seen.add(text)
+                repeated.append(start)
+            else:
+                seen.add(text)
+        self.notes += [(start, "duplicate") for start in repeated[:MAX_ODDITIES]]
+        if len(repeated) > MAX_ODDITIES:  # a log that was doubled
+            self.uncited["duplicate"] = len(repeated) - MAX_ODDITIES
 
     def _keep_oddities(self, columns: EventColumns, consumed: int) -> None:
         notes = sorted(note for note in self.notes if note[0] < max(consumed, 1))
         columns.oddity_counts = Counter(kind for _, kind in notes)
+        columns.oddity_counts.update(self.uncited)
         for at, kind in notes[:MAX_ODDITIES]:
             excerpt = self.data[at : at + EXCERPT_BYTES].split(b"\n", 1)[0]
             words = excerpt.decode("utf-8", "replace").strip("\r\0")

@@ -21,6 +21,9 @@ _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CARRY = np.uint64(0x7676767676767676)
 _ONE, _3, _64 = (np.uint64(n) for n in (1, 3, 64))
 _HIGH = np.uint64(0x8080808080808080)
+_ONES = np.uint64(0x0101010101010101)
+_LOWEST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # bytes of a word
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: spreads what differs over all bits
 _WHOLE_BYTES = np.uint64(0x78)  # of a count of bits
 # Digits to pairs, pairs to fours, fours to eights: factor, distance, and what then is left.
 _JOINS = tuple(
@@ -176,6 +179,31 @@ def blanks(loaded: Words) -> Int64s:
     others = (((values & _LOW7) + _LOW7) | values) & _HIGH
     bits = np.bitwise_count((others - _ONE) & ~others) >> np.uint8(3)
     return bits.astype(np.int64)
+
+
+def first_of(words: Words, byte: int) -> Int64s:
+    """Return where what was fetched first has a byte; past its end where it has none."""
+    found = np.full(words.shape[1], 8 * len(words))
+    left = np.arange(words.shape[1])
+    for place, loaded in enumerate(words):
+        values = loaded[left] ^ np.uint64(byte * 0x0101010101010101)
+        # The lowest set bit marks the first byte that has become zero.
+        zeros = (values - _ONES) & ~values & _HIGH
+        there = zeros != np.uint64(0)
+        bits = np.bitwise_count((zeros[there] - _ONE) & ~zeros[there])
+        found[left[there]] = 8 * place + (bits >> np.uint8(3))
+        left = left[~there]
+    return found
+
+
+def sum_of(words: Words, lengths: Int64s) -> Words:
+    """Return a sum by which the first bytes of what was fetched can be told apart."""
+    total = np.zeros(len(lengths), np.uint64)
+    for place, loaded in enumerate(words):
+        total ^= loaded & np.take(_LOWEST, lengths - 8 * place, mode="clip")
+        total *= _MIX
+        total ^= total >> np.uint64(32)
+    return total
 
 
 def pair(loaded: Words, byte: int) -> Int64s:

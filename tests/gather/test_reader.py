@@ -97,6 +97,7 @@ def test_a_torn_event_waits_for_its_rest_and_then_comes_whole():
             {"conflict_marker": 3},
         ),
         ("an event written twice", HOLD + HOLD, 2, {"duplicate": 1}),
+        ("a log that was doubled", HOLD * 80, 80, {"duplicate": 79}),
         ("foreign lines", b"# my log\n" + HOLD + b"done!\n", 1, {"foreign": 2}),
         ("a torn end", HOLD + RELEASE[:-20], 2, {"torn": 1}),
         ("a date that is none", HOLD.replace(b"11-16", b"13-46") + HOLD, 1, {"foreign": 3}),

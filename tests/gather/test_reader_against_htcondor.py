@@ -148,3 +148,16 @@ def test_the_columns_of_public_logs_agree_with_the_reference(corpus):
     for path in sorted(corpus.rglob("*"))[::25]:
         if path.is_file() and "htcondor+htcondor" not in str(path):
             assert_fields_agree(whole(path))
+
+
+def test_attributes_are_told_apart_however_alike_or_odd_their_lines_are(read):
+    alike = "RemoteWallClock{}TimeOfTheLastAttempt"  # the same ends and length, another middle
+    lines = [alike.format(letter) + f" = {n}" for n, letter in enumerate("ABCAB")]
+    lines += ["A = 1", "Spaced  =  2", "Tight=3", 'Equal = "a = b"', "Asked = x == y", "Empty = "]
+    lines += ["L" * length + f" = {length}" for length in range(1, 60)]
+    lines += ["not an assignment", "x == 5", "== 5", "=", "= 7", "\t", "Größe = 4", "Name = \xff"]
+    event = "028 (1.000.000) 2026-01-05 08:00:00 Job ad information event triggered.\n"
+    log = "".join(event + "\n".join(lines[n:]) + "\n...\n" for n in range(len(lines)))
+    assert_fields_agree(read(log.encode("latin-1")))
+    assert_fields_agree(read(log.encode()))
+    assert_fields_agree(read(log.replace("\n", "\r\n").encode()))
