@@ -96,7 +96,7 @@ _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _POINT, _QUOTE = 32, 58, 46, 34
 _TAB, _EQUALS = 9, 61
-_NAME_WORDS = 5  # of an attribute; few names are longer
+_NAME_WORDS, _MOST_NAME_WORDS = 4, 8  # of `Name = `; longer ones are read one by one
 _RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
 # The rows of the table of a terminated job's resources, by how they begin.
 _TABLE = {
@@ -479,32 +479,33 @@ class _FieldReader:
         first: Int64s = self.opening[wanted] + 1
         return first
 
-    def _attributes(self, lines: Int64s) -> None:
+    def _attributes(self, lines: Int64s, words: int = _NAME_WORDS) -> None:
         """Read the `Name = value` lines of 028 events, by name."""
-        start, end = self.starts[lines], self._ends(lines)
-        found = self.words.fetch(start, _NAME_WORDS)
-        length = first_of(found, _EQUALS) - 1
-        usual = (length > 0) & (length < 8 * _NAME_WORDS - 1) & (start + length + 3 <= end)
-        usual &= (self.bytes[start + length] == _BLANK) & (self.bytes[start + length + 2] == _BLANK)
-        if not usual.all():
-            self._odd_attributes(lines[~usual])
-            lines, start, end = lines[usual], start[usual], end[usual]
-            length, found = length[usual], found[:, usual]
+        found = self.words.fetch(self.starts[lines], words)
+        size = first_of(found, _EQUALS) + len("= ")  # of all that stands before the value
+        long = size > 8 * words
+        if long.any():
+            if words < _MOST_NAME_WORDS:
+                self._attributes(lines[long], _MOST_NAME_WORDS)
+            else:
+                self._odd_attributes(lines[long])
+            lines, size, found = lines[~long], size[~long], found[:, ~long]
         if not len(lines):
             return
-        names = sum_of(found, length)
-        order = _by_sum(names)
-        names, length, lines = names[order], length[order], lines[order]
-        start, end, row = start[order], end[order], self.row[lines]
-        turns = (np.flatnonzero(names[1:] != names[:-1]) + 1).tolist()
-        for first, until in zip((0, *turns), (*turns, len(names)), strict=True):
-            at, these = int(start[first]), slice(first, until)
-            name = self.columns.source[at : at + int(length[first])].decode("ascii", "replace")
-            if name.isidentifier():
-                value = start[these] + (length[first] + len(" = "))
-                self._extend(self.fields.attributes, name, row[these], value, end[these])
+        sums = sum_of(found, size)
+        order = _by_sum(sums)
+        sums, lines = sums[order], lines[order]
+        row, start, end = self.row[lines], self.starts[lines], self._ends(lines)
+        turns = (np.flatnonzero(sums[1:] != sums[:-1]) + 1).tolist()
+        for first, until in zip((0, *turns), (*turns, len(lines)), strict=True):
+            at, before = int(start[first]), int(size[order[first]])
+            front = self.columns.source[at : at + before]
+            name = front[:-3].decode("ascii", "replace")
+            if front.endswith(b" = ") and name.isidentifier():
+                texts = row[first:until], start[first:until] + before, end[first:until]
+                self._extend(self.fields.attributes, name, *texts)
             else:
-                self._odd_attributes(lines[these])
+                self._odd_attributes(lines[first:until])
 
     def _odd_attributes(self, lines: Int64s) -> None:
         """Read such lines one by one: spaced otherwise, or with another kind of name."""

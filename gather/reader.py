@@ -51,7 +51,6 @@ DISORDER_DAYS = 2
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
-_PROC_SUBPROC = re.compile(rb"(-?\d{1,10})\.-?\d{1,10}\)")
 _YEARLESS_HEADER = re.compile(rb"^\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ", re.MULTILINE)
 _ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
 _LOW_DIGIT = np.uint64(15)
@@ -320,12 +319,19 @@ class _Block:
         found = self.words.fetch(at, 4)
         fits = (found[0] & _PROC_MASK) == _PROC_SHAPE
         proc = (found[0] & _LOW_DIGIT).view(np.int64) * 100 + pair(found[0], 1)
-        for row in np.flatnonzero(~fits).tolist():
-            match = _PROC_SUBPROC.match(self.data, int(at[row]))
-            if match:
-                fits[row], proc[row], at[row] = True, int(match[1]), match.end() - 8
-                found[:, row] = self.words.fetch(at[row : row + 1], 4)[:, 0]
+        odd = np.flatnonzero(~fits)
+        if len(odd):
+            proc[odd], fits[odd], at[odd] = self._odd_procs(at[odd])
+            found[:, odd] = self.words.fetch(at[odd], 4)
         return proc, found, fits & (byte_of(found[1], 0) == 32)
+
+    def _odd_procs(self, at: Int64s) -> tuple[Int64s, Bools, Int64s]:
+        """Read such numbers of any length; the places are those eight bytes before their end."""
+        proc, count, at = signed_in(self.words[at], self.words, at)
+        fits = (count > 0) & (self.bytes[at] == 46)
+        _, count, at = signed_in(self.words[at + 1], self.words, at + 1)
+        fits &= (count > 0) & (self.bytes[at] == 41)
+        return proc, fits, at + 1 - 8
 
     def _times(self, found: Words, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
         """Read the time stamps: UTC microseconds (or _NO_TIME), and where the words begin.

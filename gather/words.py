@@ -19,9 +19,10 @@ PADDING = 256
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CARRY = np.uint64(0x7676767676767676)
-_ONE, _3, _64 = (np.uint64(n) for n in (1, 3, 64))
+_ONE, _3, _7, _56, _64 = (np.uint64(n) for n in (1, 3, 7, 56, 64))
 _HIGH = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
+_GATHER_BITS = np.uint64(0x0102040810204080)  # the lowest of every byte to the highest byte
 _LOWEST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # bytes of a word
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: spreads what differs over all bits
 _WHOLE_BYTES = np.uint64(0x78)  # of a count of bits
@@ -182,17 +183,24 @@ def blanks(loaded: Words) -> Int64s:
 
 
 def first_of(words: Words, byte: int) -> Int64s:
-    """Return where what was fetched first has a byte; past its end where it has none."""
-    found = np.full(words.shape[1], 8 * len(words))
-    left = np.arange(words.shape[1])
+    """Return where what was fetched, up to eight words, first has a byte; 64 where nowhere."""
+    hits = np.zeros(words.shape[1], np.uint64)  # a bit for each byte
     for place, loaded in enumerate(words):
-        values = loaded[left] ^ np.uint64(byte * 0x0101010101010101)
-        # The lowest set bit marks the first byte that has become zero.
-        zeros = (values - _ONES) & ~values & _HIGH
-        there = zeros != np.uint64(0)
-        bits = np.bitwise_count((zeros[there] - _ONE) & ~zeros[there])
-        found[left[there]] = 8 * place + (bits >> np.uint8(3))
-        left = left[~there]
+        values = loaded ^ np.uint64(byte * 0x0101010101010101)
+        others = values & _LOW7
+        others += _LOW7
+        others |= values
+        np.invert(others, out=others)
+        others &= _HIGH
+        others >>= _7
+        others *= _GATHER_BITS
+        others >>= _56
+        others <<= np.uint64(8 * place)
+        hits |= others
+    below = hits - _ONE
+    np.invert(hits, out=hits)
+    below &= hits
+    found: Int64s = np.bitwise_count(below).astype(np.int64)
     return found
 
 
