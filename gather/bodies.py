@@ -181,13 +181,27 @@ def _usages(lines: list[str]) -> Ad:
             if match[2] in _USAGE_NAMES:
                 ad[_USAGE_NAMES[match[2]]] = match[1]
         elif "Resources :" in line:
-            columns = _column_ends(line)
-        elif columns and (match := _RESOURCE.match(line)):
-            _resource(ad, match[1], line, columns)
+            columns = column_ends(line)
+        elif columns and (name := resource_name(line)):
+            _resource(ad, name, line, columns)
     return ad
 
 
-def _column_ends(line: str) -> list[tuple[str, int]]:
+def parse_resource(line: str, headline: str) -> Ad:
+    """Read one row of the resource table under its headline."""
+    ad: Ad = {}
+    if name := resource_name(line):
+        _resource(ad, name, line, column_ends(headline))
+    return ad
+
+
+def resource_name(line: str) -> str | None:
+    """Return what a row of the resource table is about; None when it is not such a row."""
+    match = _RESOURCE.match(line)
+    return match[1] if match else None
+
+
+def column_ends(line: str) -> list[tuple[str, int]]:
     """Return the table's columns after the colon with where their cells end."""
     begin = line.index(":") + 1
     return [(m[0], begin + m.end()) for m in re.finditer(r"\S+", line[begin:])]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.bodies import column_ends, parse_resource, resource_name
 from condor_advice.gather.classads import ASSIGNMENT
 from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import (
@@ -107,11 +108,17 @@ _TABLE = {
     "TimeExecute": b"TimeExec",
     "TimeSlotBusy": b"TimeSlot",
 }
-_TITLES = [
-    title for name in _TABLE for title in (name + "Usage", "Request" + name, name)
-]  # of the columns, resource by resource
-_NO_PLACE = np.int8(len(_TITLES))
-_THREE = np.arange(3, dtype=np.int8)[:, None]
+_COLUMNS = ("Usage", "Request", "Allocated")
+
+
+def _titles(resource: str) -> list[str]:
+    """Return what HTCondor calls the columns of the table for one resource."""
+    return [resource + "Usage", "Request" + resource, resource]
+
+
+_TITLES = [title for resource in _TABLE for title in _titles(resource)]
+_NO_PLACE = np.int16(-1)
+_THREE = np.arange(3, dtype=np.int16)[:, None]
 _USAGES = {
     "RunRemoteUsage": b"Run Remo",
     "RunLocalUsage": b"Run Loca",
@@ -332,21 +339,21 @@ class _FieldReader:
         """Read the rows of the table of partitionable resources.
 
         `\\t   Memory (MB)          :       66       64        64 `: the colon and the right
-        ends of the cells stand at fixed places unless a number is too wide for its cell.
+        ends of the cells stand at fixed places unless a name or a number needs more room.
         """
         kind = self._kinds(lines)
         lines = lines[(kind == 4) | (kind == 5)]
         at = self.starts[lines]
         found = self.words.fetch(at, 7)
-        letters = byte_of(found[0], 4) >= 65
-        if not letters.all():  # the table's own headline
-            lines, at, found = lines[letters], at[letters], found[:, letters]
         width = self._ends(lines) - at
         usual = (found[3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
         usual &= byte_of(found[4], 3) == _BLANK
         usual &= (found[5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
         usual &= (width >= 44) & ((width <= 54) | (byte_of(found[6], 6) <= _BLANK))
-        name, row = word_in(found, 4), self.row[lines]
+        if not usual.all():
+            self._odd_tables(lines[~usual])
+            lines, at, width = lines[usual], at[usual], width[usual]
+            found = found[:, usual]
         # Usage, request and allocation of every row at once, and where a cell is not blank.
         cells = np.stack((word_in(found, 27), word_in(found, 36), word_in(found, 46)))
         hundredths = np.flatnonzero(byte_of(cells[0], 5) == _POINT)
@@ -358,48 +365,91 @@ class _FieldReader:
         values[0, hundredths] /= 100
         odd = np.flatnonzero(~filled[0] & (cells[0] != _BLANKS))
         if len(odd):
-            values[0, odd], filled[0, odd] = self._cells(at[odd] + 27)
-        # Which column of which resource each cell is; then one behind the other.
-        places = np.full(len(lines), _NO_PLACE, np.int8)
+            values[0, odd], filled[0, odd], fits = self._cells(at[odd] + 27, at[odd] + 35)
+            filled[:, odd[~fits]] = False
+            self._odd_tables(lines[odd[~fits]])
+        self._add_rows(lines, word_in(found, 4), values, filled)
+
+    def _add_rows(self, lines: Int64s, name: Words, values: Floats, filled: Bools) -> None:
+        """Add the cells of a table's rows, which begin with `name`; axes: (column, row)."""
+        places = np.full(len(lines), _NO_PLACE, np.int16)
         for place, text in enumerate(_TABLE.values()):
             places[name == word(text)] = 3 * place
-        places[~usual] = _NO_PLACE
-        titles = np.where(filled, places + _THREE, _NO_PLACE)
-        order = np.argsort(titles, axis=None, kind="stable")
-        sorted_rows, values = np.tile(row, 3)[order], values.ravel()[order]
-        ends = np.cumsum(np.bincount(titles.ravel(), minlength=_NO_PLACE)).tolist()
-        for title, first, end in zip(_TITLES, (0, *ends), ends, strict=False):
-            self._add(title, sorted_rows[first:end], values[first:end])
-        if (places == _NO_PLACE).any():
-            self._by_reference(np.unique(row[places == _NO_PLACE]).tolist())
+        titles = [*_TITLES]
+        other = np.flatnonzero(places == _NO_PLACE)
+        if len(other):  # a pool's own resources
+            found = self.words.fetch(self.starts[lines[other]], _MOST_NAME_WORDS)
+            for group in _groups(sum_of(found, first_of(found, _COLON))):
+                resource = resource_name(self._line(lines[other[group[0]]]))
+                if resource:
+                    places[other[group]] = len(titles)
+                    titles += _titles(resource)
+        # Which column of which resource each cell is; then one behind the other.
+        none = np.int16(len(titles))
+        places[places == _NO_PLACE] = none
+        places = np.where(filled & (places < none), places + _THREE, none)
+        order = np.argsort(places, axis=None, kind="stable")
+        row, values = np.tile(self.row[lines], 3)[order], values.ravel()[order]
+        ends = np.cumsum(np.bincount(places.ravel(), minlength=none)).tolist()
+        for title, first, end in zip(titles, (0, *ends), ends, strict=False):
+            self._add(title, row[first:end], values[first:end])
 
-    def _cells(self, at: Int64s) -> tuple[Floats, Bools]:
-        """Read the number in each eight bytes of a table, and tell where there is one."""
-        at = at + np.minimum(blanks(self.words[at]), 7)
+    def _odd_tables(self, lines: Int64s) -> None:
+        """Read rows with cells at other places: these follow from the table's headline."""
+        tabbed = self._tabbed()
+        heads = tabbed[self.words[self.starts[tabbed]] == word(b"\tPartiti")]
+        head = np.append(heads, -1)[np.searchsorted(heads, lines) - 1]
+        under = (head >= 0) & (head < lines) & (self.row[head] == self.row[lines])
+        lines, head = lines[under], head[under]
+        if not len(lines):
+            return
+        colon = first_of(self.words.fetch(self.starts[lines], _MOST_NAME_WORDS), _COLON)
+        found = self.words.fetch(self.starts[head], _MOST_NAME_WORDS)
+        layout = sum_of(found, self._ends(head) - self.starts[head])
+        for group in _groups(layout ^ colon.view(np.uint64)):
+            self._table(lines[group], self._line(head[group[0]]), int(colon[group[0]]))
+
+    def _table(self, lines: Int64s, headline: str, colon: int) -> None:
+        """Read rows that have their colon at one place, under headlines that are alike."""
+        at, until = self.starts[lines], self._ends(lines)
+        left = colon + 1
+        values, filled, fits = np.zeros((3, len(at))), np.zeros((3, len(at)), np.bool_), at > -1
+        # Rows may be wider than their headline thinks, by a long name.
+        wider = colon - headline.index(":")
+        for place, (title, end) in enumerate(column_ends(headline)[:3]):
+            right = np.minimum(at + end + wider, until)
+            values[place], filled[place], alone = self._cells(at + left, right)
+            fits &= alone & (title == _COLUMNS[place])
+            left = end + wider
+        self._add_rows(lines[fits], self.words[at[fits] + 4], values[:, fits], filled[:, fits])
+        for line in lines[~fits].tolist():
+            row = self.row[line : line + 1]
+            for name, value in parse_resource(self._line(line), headline).items():
+                if isinstance(value, int | float) and not name.startswith("Assigned"):
+                    self._add(name, row, np.array([value]))
+
+    def _line(self, line: int) -> str:
+        start, end = self.starts[line], self.starts[line + 1] - 1
+        return self.columns.source[start:end].decode("utf-8", "replace")
+
+    def _cells(self, at: Int64s, until: Int64s) -> tuple[Floats, Bools, Bools]:
+        """Read the number between two places of a row.
+
+        Also returns where there is one, and where there is nothing else between them.
+        """
+        for _ in range(2):  # a cell may be wider than a word
+            at = at + blanks(self.words[at])
         value, count = digits(self.words, at)
-        values = value.astype(np.float64)
-        point = np.flatnonzero((self.bytes[at + count] == _POINT) & (count > 0))
+        values, end = value.astype(np.float64), at + count
+        point = np.flatnonzero((self.bytes[end] == _POINT) & (count > 0))
         if len(point):
-            part, places = digits(self.words, at[point] + count[point] + 1)
+            part, places = digits(self.words, end[point] + 1)
             values[point] += part / 10.0**places
-        return values, count > 0
-
-    def _by_reference(self, events: list[int]) -> None:
-        """Read the tables of some events with the reference reader, where not yet read."""
-        read = {name: set(numbers.rows.tolist()) for name, numbers in self.fields.numbers.items()}
-        rows: dict[str, list[int]] = {}
-        values: dict[str, list[float]] = {}
-        for event in events:
-            for name, value in self.columns.ad(event).items():
-                if not isinstance(value, int | float) or isinstance(value, bool):
-                    continue
-                if not (name.endswith("Usage") or name.startswith("Request") or name in _RESOURCES):
-                    continue
-                if event not in read.get(name, ()):
-                    rows.setdefault(name, []).append(event)
-                    values.setdefault(name, []).append(float(value))
-        for name in rows:
-            self._add(name, np.array(rows[name]), np.array(values[name]))
+            end[point] += 1 + places
+        empty = at >= until
+        filled = (count > 0) & ~empty
+        alone = (end <= until) & (end + blanks(self.words[end]) >= until)
+        return values, filled, empty | (filled & alone)
 
     def _terminations(self, lines: Int64s) -> None:
         """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
@@ -490,22 +540,16 @@ class _FieldReader:
             else:
                 self._odd_attributes(lines[long])
             lines, size, found = lines[~long], size[~long], found[:, ~long]
-        if not len(lines):
-            return
-        sums = sum_of(found, size)
-        order = _by_sum(sums)
-        sums, lines = sums[order], lines[order]
-        row, start, end = self.row[lines], self.starts[lines], self._ends(lines)
-        turns = (np.flatnonzero(sums[1:] != sums[:-1]) + 1).tolist()
-        for first, until in zip((0, *turns), (*turns, len(lines)), strict=True):
-            at, before = int(start[first]), int(size[order[first]])
-            front = self.columns.source[at : at + before]
+        for group in _groups(sum_of(found, size)):
+            these, before = lines[group], int(size[group[0]])
+            start = self.starts[these]
+            front = self.columns.source[int(start[0]) : int(start[0]) + before]
             name = front[:-3].decode("ascii", "replace")
             if front.endswith(b" = ") and name.isidentifier():
-                texts = row[first:until], start[first:until] + before, end[first:until]
-                self._extend(self.fields.attributes, name, *texts)
+                places = self.row[these], start + before, self._ends(these)
+                self._extend(self.fields.attributes, name, *places)
             else:
-                self._odd_attributes(lines[first:until])
+                self._odd_attributes(these)
 
     def _odd_attributes(self, lines: Int64s) -> None:
         """Read such lines one by one: spaced otherwise, or with another kind of name."""
@@ -589,12 +633,13 @@ def _seconds(clock: Words, days: Words | None = None) -> Int64s:
     return seconds
 
 
-def _by_sum(sums: Words) -> Int64s:
-    """Return an order that puts equal sums together, and leaves them as they were else.
+def _groups(sums: Words) -> list[Int64s]:
+    """Return the places of equal sums together, in order.
 
-    By sixteen bits, twice: NumPy sorts these in linear time.
+    They are sorted by sixteen bits, twice: this takes NumPy linear time.
     """
     order = np.argsort(sums.astype(np.uint16), kind="stable")
     highest = (sums >> np.uint64(48)).astype(np.uint16)
-    together: Int64s = order[np.argsort(highest[order], kind="stable")]
-    return together
+    order = order[np.argsort(highest[order], kind="stable")]
+    sums = sums[order]
+    return np.split(order, np.flatnonzero(sums[1:] != sums[:-1]) + 1) if len(order) else []

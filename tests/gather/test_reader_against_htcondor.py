@@ -161,3 +161,57 @@ def test_attributes_are_told_apart_however_alike_or_odd_their_lines_are(read):
     assert_fields_agree(read(log.encode("latin-1")))
     assert_fields_agree(read(log.encode()))
     assert_fields_agree(read(log.replace("\n", "\r\n").encode()))
+
+
+TABLES = {
+    "a pool's own resources": """\
+\tPartitionable Resources :    Usage  Request Allocated
+\t   Cpus                 :     0.35        1         1
+\t   Disk (KB)            :    17       20480    190624
+\t   Gpus (Average)       :     0.90        1         1
+\t   IoHeavy              :                           0
+\t   Memory (MB)          :   388        2048      2048
+""",
+    "a number that needs more room": """\
+\tPartitionable Resources :    Usage   Request Allocated
+\t   Cpus                 :     0.00         2         2
+\t   Disk (KB)            :    31    104857600 104858753
+\t   GPUs                 :                            0
+\t   Memory (MB)          :               8192      8192
+\t   TimeExecute (s)      :   574
+""",
+    "a name that needs more room": """\
+\tPartitionable Resources :    Usage  Request Allocated Assigned
+\t   a_resource_of_ours    :                  2         2
+\t   Cpus                  :     1.00        4         4
+\t   Disk (KB)             :     4     1000000   1166847
+\t   GPUs                  :        1        1         1 "GPU-1f3a"
+""",
+    "no room for what was allocated": """\
+\tPartitionable Resources :    Usage  Request
+\t   Cpus                 :                 1
+\t   Disk (KB)            :      150      150
+""",
+    "cells where no title is": """\
+\tPartitionable Resources :    Usage  Request Allocated
+\t   Cpus                 : 123456789 1234567890 12345678901
+\t   Memory (MB)          :  5    2048 2048
+\t   Disk (KB)            :
+\tthis is no row          :        1        1         1
+""",
+    "other columns": """\
+\tPartitionable Resources :    Usage   Wanted
+\t   Cpus                 :     0.50        1
+""",
+}
+
+
+@pytest.mark.parametrize("blanks", ["", " ", "\r"])
+def test_tables_are_read_however_wide_they_are(read, blanks):
+    event = "005 ({}.000.000) 2026-01-05 08:00:00 Job terminated.\n"
+    log = "".join(event.format(n) + table + "...\n" for n, table in enumerate(TABLES.values()))
+    columns = read(log.replace("\n", blanks + "\n").encode() * 2)
+    assert_fields_agree(columns)
+    disk = read_fields(columns).dense("RequestDisk")
+    assert disk[:4].tolist() == [20480, 104857600, 1000000, 150]
+    assert read_fields(columns).dense("IoHeavy")[0] == 0
