@@ -51,7 +51,7 @@ DISORDER_DAYS = 2
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
-_YEARLESS_HEADER = re.compile(rb"^\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ", re.MULTILINE)
+_YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
 _ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
 _LOW_DIGIT = np.uint64(15)
 # `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
@@ -212,15 +212,19 @@ def first_year(fd: int, size: int, modified: datetime) -> int:
     """Return the year of the first date in a file whose dates have none.
 
     The last event is the youngest and cannot lie after the file's modification; each
-    fall of the dates before it is a New Year. A large file is only sampled: 64 KB of it
-    do not span a year.
+    fall of the dates before it is a New Year. Of a large file one date in 64 KB is
+    enough, since that does not span a year.
     """
     dates: list[tuple[int, int]] = []
     step = 1 << 16
     for offset in range(0, max(size, 1), step):
-        found = _YEARLESS_HEADER.findall(os.pread(fd, step, offset))
-        if size > _LARGE_BYTES:
-            found = [*found[:1], *found[-1:]]
+        # From the newline in front of it on, and past its end: a header may lie across it.
+        chunk = os.pread(fd, step + 64, offset - 1) if offset else b"\n" + os.pread(fd, step, 0)
+        if size > _LARGE_BYTES and offset + step < size:
+            first = _YEARLESS_HEADER.search(chunk)
+            found = [first.groups()] if first else []
+        else:
+            found = _YEARLESS_HEADER.findall(chunk)
         dates += [(int(month), int(day)) for month, day in found]
     if not dates:
         return modified.year

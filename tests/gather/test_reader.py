@@ -192,6 +192,16 @@ def test_a_long_log_without_years_spans_several(tmp_path):
         assert first_year(file.fileno(), path.stat().st_size, modified) == 2021
 
 
+def test_of_a_large_log_without_years_some_dates_tell_the_first(tmp_path):
+    day = datetime(2021, 6, 1)
+    stamps = [(day + timedelta(minutes=12 * n)).strftime("%m/%d %H:%M:%S") for n in range(150_000)]
+    path = write(tmp_path / "log", yearless(*stamps), day + timedelta(days=1250))
+    size = path.stat().st_size
+    assert size > 8 << 20
+    with path.open("rb") as file:
+        assert first_year(file.fileno(), size, day + timedelta(days=1250)) == 2021
+
+
 def test_the_year_is_carried_from_block_to_block():
     state, clock = ReaderState(year=2023), Clock(find_zone("UTC"))
     years = []
