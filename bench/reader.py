@@ -1,12 +1,12 @@
 """Events read per second, side by side with HTCondor's own reader on the same file.
 
-    python bench/reader.py [--events N] [--rounds N] [--memory COPIES]
+    python bench/reader.py [--events N] [--rounds N] [--memory COPIES] [--log FILE]
 
-The log is made of real events (tests/logs) with other job ids and later times. Every reader
-gets the whole of the same file on one core, and CPU time counts. HTCondor's reader reads it
-once in a round, and every few thousand events ours take turns as long as its own: a machine
-that is slow for a while is so for all. The ratio is the median over rounds. One JSON line per
-benchmark.
+The log, unless one is named, is made of real events (tests/logs) with other job ids and later
+times. Every reader gets the whole of the same file on one core, and CPU time counts.
+HTCondor's reader reads it once in a round, and every few thousand events ours take turns as
+long as its own: a machine that is slow for a while is so for all. The ratio is the median over
+rounds. One JSON line per benchmark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.fields import read_fields
 from condor_advice.gather.memory import keep_freed_memory
-from condor_advice.gather.reader import ReaderState, read_block
+from condor_advice.gather.reader import TEXT, ReaderState, read_block
 from condor_advice.gather.store import Store
 from condor_advice.gather.words import PADDING
 
@@ -46,6 +46,10 @@ SHARES = {
     "released_and_succeeded": 3, "released_and_held_again": 1, "removed_while_running": 2,
 }  # fmt: skip
 HEADER = re.compile(rb"^(\d{3}) \(\d+\.\d+\.\d+\) \S+ \S+", re.MULTILINE)
+# Other kinds of logs, each a real one over and over: with an ad behind every event, and not text.
+KINDS = {"ads": "global_no_year", "json": "global_json", "xml": "global_xml"}
+KIND_BYTES = 6 << 20
+CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster":|"Cluster"><i>)(\d+)', re.MULTILINE)
 
 
 def lives() -> list[tuple[int, list[bytes]]]:
@@ -94,6 +98,15 @@ def write_log(path: Path, events: int, seed: int = 1) -> None:
                 live.pop()
 
 
+def write_kind(path: Path, name: str) -> None:
+    """Write a real log many times, each time with other clusters."""
+    log = (LOGS / f"{name}.log").read_bytes()
+    with path.open("wb") as file:
+        for copy in range(KIND_BYTES // len(log)):
+            further = 1000 * copy
+            file.write(CLUSTER.sub(lambda m, n=further: m[1] + b"%d" % (int(m[2]) + n), log))
+
+
 def cpu_seconds(work: Callable[[], int]) -> tuple[float, int]:
     """Run once; return the CPU time and how many events were read."""
     before = time.process_time()
@@ -140,7 +153,7 @@ def by_htcondor(path: Path) -> Callable[[], int]:
 
 
 def by_columns(path: Path) -> int:
-    """Read every field into columns with our reader."""
+    """Read every field into columns with our reader; what is not text, event by event."""
     clock, state, offset, count = Clock(find_zone("UTC")), ReaderState(), 0, 0
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -152,6 +165,8 @@ def by_columns(path: Path) -> int:
                 data, state, base=offset, clock=clock, final=final, size=block
             )
             read_fields(columns)
+            for row in (columns.form != TEXT).nonzero()[0].tolist():
+                columns.ad(row)
             offset += consumed
             count += len(columns)
     return count
@@ -165,22 +180,27 @@ def into_store(path: Path) -> int:
         return sum(store.counts_by_type().values())
 
 
-def compare(path: Path, events: int, rounds: int) -> None:
+def race(path: Path, ours: dict[str, Callable[[], int]]) -> dict[str, float]:
+    """Read a log with HTCondor's reader and ours; return the events per second of each."""
+    paces = {name: Pace() for name in (*ours, "htcondor2")}
+    theirs, read_on = paces["htcondor2"], by_htcondor(path)
+    done = -1
+    while theirs.events > done:
+        done = theirs.events
+        theirs.run(read_on)
+        for name, work in ours.items():
+            if paces[name].seconds < theirs.seconds:
+                paces[name].run(work, theirs.seconds)
+    return {name: pace.events_per_second for name, pace in paces.items()}
+
+
+def compare(path: Path, rounds: int) -> None:
     """Race the readers and print the ratios."""
     ours: dict[str, Callable[[], int]] = {
         "columns": lambda: by_columns(path),
         "store": lambda: into_store(path),
     }
-    turns: list[dict[str, float]] = []
-    for _ in range(rounds):
-        paces = {name: Pace() for name in (*ours, "htcondor2")}
-        theirs, read_on = paces["htcondor2"], by_htcondor(path)
-        while theirs.events < events:
-            theirs.run(read_on)
-            for name, work in ours.items():
-                if paces[name].seconds < theirs.seconds:
-                    paces[name].run(work, theirs.seconds)
-        turns.append({name: pace.events_per_second for name, pace in paces.items()})
+    turns = [race(path, ours) for _ in range(rounds)]
     for name, target in (("columns", 40), ("store", 15)):
         print(
             json.dumps(
@@ -196,6 +216,22 @@ def compare(path: Path, events: int, rounds: int) -> None:
             ),
             flush=True,
         )
+
+
+def compare_kinds(directory: Path, rounds: int) -> None:
+    """Print how many times as fast every field of other kinds of logs is read."""
+    ratios = {}
+    for kind, name in KINDS.items():
+        path = directory / f"{kind}.log"
+        write_kind(path, name)
+        turns = [race(path, {"ours": lambda path=path: by_columns(path)}) for _ in range(rounds)]
+        ratios[kind] = round(median(turn["ours"] / turn["htcondor2"] for turn in turns), 1)
+    print(
+        json.dumps(
+            {"benchmark": "reader.kinds", "ratio": ratios, "date": time.strftime("%Y-%m-%d")}
+        ),
+        flush=True,
+    )
 
 
 def breakdown(path: Path) -> None:
@@ -273,14 +309,19 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory", type=int, default=85, metavar="COPIES")  # 2 GB; 0: none
+    parser.add_argument("--log", type=Path, metavar="FILE", help="race on a log of your own")
     options = parser.parse_args()
     keep_freed_memory()  # as `gather` does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if options.log:
+        compare(options.log, options.rounds)
+        return
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "events.log"
         write_log(path, options.events)
-        compare(path, options.events, options.rounds)
+        compare(path, options.rounds)
+        compare_kinds(Path(directory), options.rounds)
         breakdown(path)
         if options.memory:
             memory(path, options.memory)

@@ -64,25 +64,25 @@ def parse_body(kind: int, text: str) -> Ad:
     return _PARSERS.get(kind, _nothing)(head, lines)
 
 
-def parse_json(text: str, whole: bool = False) -> Ad:
-    """Return the attributes of an event that was written as JSON."""
+def parse_json(text: str) -> Ad:
+    """Return the attributes of an event that was written as JSON, its header's too."""
     ad = json.loads(text)
     if not isinstance(ad, dict):
         raise ValueError("a JSON event is an object")
-    return ad if whole else _without_header(ad)
+    return ad
 
 
-def parse_xml(text: str, whole: bool = False) -> Ad:
-    """Return the attributes of an event that was written as XML."""
+def parse_xml(text: str) -> Ad:
+    """Return the attributes of an event that was written as XML, its header's too."""
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(str(error)) from None
-    ad = _xml_ad(root)
-    return ad if whole else _without_header(ad)
+    return _xml_ad(root)
 
 
-def _without_header(ad: Ad) -> Ad:
+def without_header(ad: Ad) -> Ad:
+    """Return the attributes of an event's body alone."""
     return {name: value for name, value in ad.items() if name not in HEADER_ATTRIBUTES}
 
 
@@ -396,7 +396,7 @@ def _labelled(**names: str) -> Callable[[str, list[str]], Ad]:
 
 
 def _job_ad(head: str, lines: list[str]) -> Ad:
-    return _without_header(dict(filter(None, map(assignment, lines))))
+    return without_header(dict(filter(None, map(assignment, lines))))
 
 
 def _attribute_update(head: str, lines: list[str]) -> Ad:

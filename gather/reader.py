@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.bodies import parse_body, parse_json, parse_xml
+from condor_advice.gather.bodies import Ad, parse_body, parse_json, parse_xml, without_header
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
 from condor_advice.gather.words import (
@@ -123,6 +123,7 @@ class EventColumns:
     oddity_counts: Counter[str] = field(default_factory=Counter)
     # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
     _frame: Frame | None = field(default=None, repr=False)
+    _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of JSON and XML, by start
 
     def __len__(self) -> int:
         return len(self.type)
@@ -142,11 +143,13 @@ class EventColumns:
 
     def ad(self, row: int) -> dict[str, Any]:
         """Return one event's attributes under HTCondor's names for them."""
-        form, text = int(self.form[row]), self.text(row)
+        form, start = int(self.form[row]), int(self.start[row])
         if form == TEXT:
             # Everything in front of `head` is ASCII, so bytes and characters agree.
-            return parse_body(int(self.type[row]), text[int(self.head[row] - self.start[row]) :])
-        return (parse_json if form == JSON else parse_xml)(text)
+            return parse_body(int(self.type[row]), self.text(row)[int(self.head[row]) - start :])
+        if start not in self._ads:
+            self._ads[start] = (parse_json if form == JSON else parse_xml)(self.text(row))
+        return without_header(self._ads[start])
 
     def event(self, row: int, access_point: str = "") -> JobEvent:
         """Return one event by itself."""
@@ -261,6 +264,7 @@ class _Block:
         self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.uncited: dict[str, int] = {}  # and how many more there are, where they are many
+        self.ads: dict[int, Ad] = {}  # of events that are not text, by where they start
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
 
@@ -464,7 +468,7 @@ class _Block:
             done = end
             text = self.data[self.starts[line] : self._line_end(min(end, never - 1))]
             try:
-                ad = parse(text.decode("utf-8", "replace"), whole=True)
+                ad = parse(text.decode("utf-8", "replace"))
                 kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
                 cluster, proc = int(ad.get("Cluster", -1)), int(ad.get("Proc", -1))
             except (ValueError, KeyError, TypeError):
@@ -473,6 +477,7 @@ class _Block:
                 self.notes.append((int(self.starts[line]), "malformed"))
                 continue
             seconds, micros = _iso_seconds(time)
+            self.ads[int(self.starts[line])] = ad
             rows.append((line, kind, cluster, proc, seconds * 1_000_000 + micros, 0, form, end))
             locals_.append(not time[8])
         if not rows:
@@ -523,6 +528,7 @@ class _Block:
         if consumed < size and len(columns):
             kept = int(np.searchsorted(starts, consumed)) + 1
             self.bounds[kept] = consumed + 1
+        columns._ads = self.ads
         columns._frame = Frame(self.bounds[: kept + 1], self.first[:kept], headers.line, ends)
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
