@@ -366,8 +366,9 @@ class _FieldReader:
         odd = np.flatnonzero(~filled[0] & (cells[0] != _BLANKS))
         if len(odd):
             values[0, odd], filled[0, odd], fits = self._cells(at[odd] + 27, at[odd] + 35)
-            filled[:, odd[~fits]] = False
-            self._odd_tables(lines[odd[~fits]])
+            if not fits.all():
+                filled[:, odd[~fits]] = False
+                self._odd_tables(lines[odd[~fits]])
         self._add_rows(lines, word_in(found, 4), values, filled)
 
     def _add_rows(self, lines: Int64s, name: Words, values: Floats, filled: Bools) -> None:
