@@ -409,7 +409,7 @@ class _Filler:
             if isinstance(ad.get("Owner"), str):
                 row["owner"] = self.names.owner(ad["Owner"])
             if isinstance(ad.get("JobBatchName"), str):
-                row["batch"] = _as_kin(_text_hash(ad["JobBatchName"]))
+                [row["batch"]] = _as_kin(_text_hash(ad["JobBatchName"]))
         if kind == Kind.JOB_HELD:
             self._held(step, str(ad.get("HoldReason", "")))
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):

@@ -47,6 +47,13 @@ def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code
     assert 0 <= answer["confidence_interval"][0] <= answer["p_success"] <= 1
 
 
+@pytest.mark.parametrize("name", ["json", "json_utc", "xml", "no_year", "utc_subsecond"])
+def test_a_log_is_answered_in_every_format_that_htcondor_writes(event_log, name):
+    held = answers("--log", event_log(f"global_{name}.log"), "--hold", "1")
+    rules = {answer["hold"]["rule"] for answer in held}
+    assert rules == {"input file missing", "its own policy"}
+
+
 def test_one_json_object_per_job_has_what_scripts_rely_on(event_log):
     found = answers("--log", event_log("missing_input.log"))
     assert len(found) == 4
