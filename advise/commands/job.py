@@ -109,6 +109,11 @@ def job(
         raise UsageError("--log and --store are two places to look in; name one of them")
     if everybody and user:
         raise UsageError("--all and --user exclude each other")
+    if job_ids and (user or constraint):
+        raise UsageError(
+            f"{'--user' if user else '--constraint'} and job ids exclude each other; a cluster "
+            "can be part of a constraint: --constraint 'ClusterId == 1234 && ...'"
+        )
     acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
     acting.check(log=logs, store=store, hold=number)
     from condor_advice.advise.answering import answer

@@ -124,6 +124,8 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--log", "{missing_input}", "--user", "ana"], 2, "it means nothing with --log"),
         (["--log", "{missing_input}", "--constraint", "true"], 2, "means nothing with --log"),
         (["--all", "--user", "ana"], 2, "exclude each other"),
+        (["4.1", "--user", "ana"], 2, "--user and job ids exclude each other"),
+        (["4.1", "--constraint", "false", "--apply", "--yes"], 2, "can be part of a constraint"),
         (["--nonsense"], 2, "No such option"),
     ],
 )
