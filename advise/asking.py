@@ -90,6 +90,8 @@ def find_holds(question: Question, site: Site) -> Found:
     if found.missing and not found.holds:
         found.close()
         raise NoSuchJob("; ".join(found.missing))
+    # Who names a cluster and one of its jobs means that job once.
+    found.holds = list({(hold.job, hold.at): hold for hold in found.holds}.values())
     return found
 
 

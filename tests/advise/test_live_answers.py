@@ -163,6 +163,17 @@ def test_everybodys_one_users_and_a_constraints_jobs(
         assert "is not a ClassAd expression" in done.stderr
 
 
+def test_a_job_that_is_named_twice_is_answered_once(
+    answer: Callable[..., Any], ask: Callable[..., Any], hold: Callable[..., int], tmp_path: Path
+) -> None:
+    cluster = hold(2)
+    named = (f"{cluster}.1", str(cluster), f"{cluster}.0-1")
+    assert [one["job"] for one in answer(*named)] == [f"{cluster}.1", f"{cluster}.0"]
+    assert "2 held jobs: 2 FIX" in ask(*named).stdout
+    log = ("--log", tmp_path / "jobs.log")
+    assert [one["job"] for one in answer(*log, *named)] == [f"{cluster}.1", f"{cluster}.0"]
+
+
 def test_errors_name_the_job_and_have_their_status(
     ask: Callable[..., Any], pool: Pool, tmp_path: Path, hold: Callable[..., int]
 ) -> None:
