@@ -37,6 +37,8 @@ STATUS_WORDS = {
     7: "suspended",
 }
 MOST_PROCS = (1 << 24) - 1
+# Of a longer range the schedd is asked for the whole cluster: a term for each proc keeps it busy.
+LONGEST_LIST = 1000
 # The event of a hold and the schedd's time of it may differ by some seconds.
 SAME_HOLD_SECONDS = 5.0
 QUARTER = 900.0
@@ -296,8 +298,10 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
         return point.held_jobs(constraint=constraint, mine=mine)
     named: list[tuple[int, int | None]] = []
     for jobs in question.wanted:
-        procs = [None] if jobs.first is None else range(jobs.first, (jobs.last or jobs.first) + 1)
-        named += [(jobs.cluster, proc) for proc in procs]
+        last = MOST_PROCS if jobs.first is None else jobs.last or jobs.first
+        procs = range(jobs.first or 0, last + 1)
+        some = procs if len(procs) <= LONGEST_LIST else [None]
+        named += [(jobs.cluster, proc) for proc in some]
     everything = point.jobs(named)
     chosen = []
     for jobs in question.wanted:

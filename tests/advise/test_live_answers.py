@@ -174,6 +174,16 @@ def test_a_job_that_is_named_twice_is_answered_once(
     assert [one["job"] for one in answer(*log, *named)] == [f"{cluster}.1", f"{cluster}.0"]
 
 
+def test_a_range_may_be_longer_than_the_cluster(
+    answer: Callable[..., Any], hold: Callable[..., int]
+) -> None:
+    cluster = hold(3)
+    began = time.monotonic()
+    found = answer(f"{cluster}.1-9999999")
+    assert [one["job"] for one in found] == [f"{cluster}.1", f"{cluster}.2"]
+    assert time.monotonic() - began < 5
+
+
 def test_errors_name_the_job_and_have_their_status(
     ask: Callable[..., Any], pool: Pool, tmp_path: Path, hold: Callable[..., int]
 ) -> None:
