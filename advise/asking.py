@@ -41,6 +41,8 @@ MOST_PROCS = (1 << 24) - 1
 LONGEST_LIST = 1000
 # The event of a hold and the schedd's time of it may differ by some seconds.
 SAME_HOLD_SECONDS = 5.0
+# What is held while it is submitted gets its event when all of its cluster is in the queue.
+SUBMITTING_SECONDS = 600.0
 QUARTER = 900.0
 MOST_ZONES_APART = 26 * 3600.0
 # Jobs' own logs are read up to so much; beyond that the rules answer.
@@ -375,13 +377,16 @@ def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
     """Tell whether what is kept is the hold that the job is in."""
     if episode is None or not episode.is_open:
         return False
-    apart = abs(episode.time_us / 1e6 - float(live.ad.get("EnteredCurrentStatus", 0)))
+    later = episode.time_us / 1e6 - float(live.ad.get("EnteredCurrentStatus", 0))
+    apart = abs(later)
     if apart <= SAME_HOLD_SECONDS:
         return True
+    same = episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
+    if same and 0 < later <= SUBMITTING_SECONDS:
+        return True  # an earlier hold has no later event
     # A log in another zone's time is off by that zone, in whole quarters of an hour; the words
     # must then be the same. Another hold with the same words came at some other time.
     off = min(apart % QUARTER, QUARTER - apart % QUARTER)
-    same = episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
     return same and off <= SAME_HOLD_SECONDS and apart <= MOST_ZONES_APART
 
 

@@ -182,6 +182,9 @@ def test_a_hold_is_known_from_its_repetition(event_log: Callable[[str], Path]) -
     assert _is_this_hold(episode, live(at + 1))
     assert _is_this_hold(episode, live(at + 1, "in other words"))
     assert _is_this_hold(episode, live(at - 6 * 3600))  # a log in another zone's time
+    assert _is_this_hold(episode, live(at - 25))  # held while a large cluster was submitted
+    assert not _is_this_hold(episode, live(at - 25, "in other words"))
+    assert not _is_this_hold(episode, live(at + 25))
     assert not _is_this_hold(episode, live(at + 777))  # held again, in the same words
     assert not _is_this_hold(episode, live(at - 6 * 3600, "in other words"))
 
