@@ -103,13 +103,16 @@ def report(
 
 
 def grouped(advices: Iterable[Advice], mine: str | None = None) -> list[Group]:
-    """Put jobs together that share a verdict, a reason and, where hidden, not being one's own."""
+    """Put jobs together that share a verdict, a reason, the kind of commands that mend it and,
+    where hidden, not being one's own.
+    """
     groups: dict[tuple[object, ...], list[Advice]] = {}
     for advice in advices:
         hold = advice.hold
         hidden = mine is not None and hold.owner != mine
-        key = (hidden, advice.verdict, advice.rule.name, hold.code, hold.subcode, hold.template)
-        groups.setdefault(key, []).append(advice)
+        does = () if hidden else tuple(command.split(" ")[0] for command in advice.commands)
+        reason = (advice.rule.name, hold.code, hold.subcode, hold.template)
+        groups.setdefault((hidden, advice.verdict, does, *reason), []).append(advice)
     found = [Group(tuple(group), bool(key[0])) for key, group in groups.items()]
     return sorted(found, key=lambda group: (-len(group), group.first.hold.job))
 

@@ -178,6 +178,24 @@ def test_the_largest_group_comes_first() -> None:
     assert [len(group) for group in groups] == [3, 1]
 
 
+def test_jobs_that_are_mended_by_other_commands_stand_apart(tmp_path: Path) -> None:
+    """A command that changes one of many jobs needs the words that say why."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "run_1.dat").touch()
+    words = "Transfer input files failure: reading from file {}: (errno 2) No such file"
+    holds = [held(3, p, words.format(tmp_path / f"run_{p}.dat"), 13, 2) for p in range(4)]
+    holds = [
+        replace(one, ad=one.ad | {"Iwd": str(tmp_path), "TransferInput": f"run_{p}.dat"})
+        for p, one in enumerate(holds)
+    ]
+    text = report(Adviser(None).advise(holds), [], Style())
+    many, moved, _ = text.split("\n\n")
+    assert many.startswith("FIX      3 jobs, 3.0 3.2-3:")
+    assert "condor_qedit 3" not in many
+    assert "has its name: if that is the one" in " ".join(moved.split())
+    assert "condor_qedit 3.1 TransferInput '\"data/run_1.dat\"'" in moved
+
+
 def test_other_peoples_jobs_are_counted_and_not_named() -> None:
     secret = "Transfer input files failure: reading from file /home/eve/secret.dat: (errno 2) no"
     holds = [held(1, 0, "a b", 14, 2, "ana"), *(held(7, p, secret, 13, 2, "eve") for p in range(5))]
