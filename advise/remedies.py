@@ -85,6 +85,8 @@ def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: date
         return _path(hold, rule)
     if hold.family in ("exec_missing", "exec_permission", "exec_format"):
         return _program(hold, rule)
+    if hold.family == "output_missing" and rule.name == "output file missing":
+        return _output(hold, rule)
     if hold.family == "credential":
         return _credential(hold, rule)
     if rule.verdict is Verdict.RELEASE and hold.family in PASSING:
@@ -435,6 +437,39 @@ def _program(hold: Hold, rule: Rule) -> Remedy:
             by_hand=True,
         )
     return _plain(hold, rule)
+
+
+def _output(hold: Hold, rule: Rule) -> Remedy:
+    """Say how the program ended, and where it says why, as far as that came home."""
+    path = named_path(hold.reason)
+    ended = _ended(hold)
+    if path is None or not ended:
+        return _plain(hold, rule)
+    said = _said(hold)
+    look = f"look at what it said in {said}" if said else "find out why"
+    return Remedy(
+        f"{ended} and left no {os.path.basename(path)}: {look}; correct the program, or the list "
+        "with `condor_qedit JOB TransferOutput`, then release",
+        (*((f"tail {shlex.quote(said)}",) if said else ()), release_command(hold)),
+        rule.source,
+        by_hand=True,
+    )
+
+
+def _ended(hold: Hold) -> str:
+    """Say how the job's last run ended, where its ad tells."""
+    if hold.ad.get("ExitBySignal") is True and "ExitSignal" in hold.ad:
+        return f"it was ended by signal {hold.ad['ExitSignal']}"
+    return f"it ended with exit code {hold.ad['ExitCode']}" if "ExitCode" in hold.ad else ""
+
+
+def _said(hold: Hold) -> str:
+    """Return the job's error file, or else its output file, if there is anything in it."""
+    for name in ("Err", "Out"):
+        path = os.path.join(str(hold.ad.get("Iwd", "")), str(hold.ad.get(name) or os.devnull))
+        if os.path.isfile(path) and os.path.getsize(path):
+            return path
+    return ""
 
 
 def _credential(hold: Hold, rule: Rule) -> Remedy:

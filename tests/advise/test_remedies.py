@@ -155,6 +155,29 @@ def test_a_missing_file_is_looked_for_where_the_job_is_live(tmp_path: Path) -> N
     assert "put " in remedy(held(13, 2, reason("nothing-like-it"))).text
 
 
+def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
+    tmp_path: Path,
+) -> None:
+    reason = (
+        "Transfer output files failure at execution point slot1@ep while sending files to access "
+        "point ap. Details: 1 total failures: first failure: reading from file "
+        "/ep/dir_1/scratch/result.txt: (errno 2) No such file or directory"
+    )
+    ad: dict[str, Any] = {"Iwd": str(tmp_path), "Err": "a b.err", "Out": "a.out"}
+    assert "read its error file" in remedy(held(12, 2, reason, **ad)).text
+    found = remedy(held(12, 2, reason, ExitCode=3, **ad))
+    assert found.text.startswith("it ended with exit code 3 and left no result.txt: find out why")
+    (tmp_path / "a b.err").touch()
+    (tmp_path / "a.out").write_text("no licence\n")
+    found = remedy(held(12, 2, reason, ExitCode=3, **ad))
+    assert found.commands == (f"tail {tmp_path}/a.out", "condor_release 12.3")
+    (tmp_path / "a b.err").write_text("killed\n")
+    found = remedy(held(12, 2, reason, ExitBySignal=True, ExitSignal=9, **ad))
+    assert found.text.startswith("it was ended by signal 9 and left no result.txt: look at what")
+    assert shlex.split(found.commands[0]) == ["tail", f"{tmp_path}/a b.err"]
+    assert found.by_hand
+
+
 def test_dos_line_ends_are_seen_in_the_script_itself(tmp_path: Path) -> None:
     script = tmp_path / "it's a job.sh"
     script.write_bytes(b"#!/bin/sh\r\necho\r\n")
