@@ -38,6 +38,7 @@ POINTS_FAULT = frozenset(
         "output_other", "input_other", "protocol", "job_policy",
     }
 )  # fmt: skip
+OWN_POLICY = 3  # the hold code of periodic_hold and on_exit_hold
 # More of the same would only be stopped at the same limit.
 LIMITED = frozenset({"memory", "disk", "duration", "transfer_size", "cpu"})
 
@@ -89,6 +90,8 @@ def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: date
         return _output(hold, rule)
     if hold.family == "credential":
         return _credential(hold, rule)
+    if rule.name == "its own policy":
+        return _policy(hold, rule)
     if rule.verdict is Verdict.RELEASE and hold.family in PASSING:
         return later(hold, rule, site, now)
     return _plain(hold, rule)
@@ -246,12 +249,16 @@ def _resize(
             rule.source,
             by_hand=True,
         )
+    own = hold.code == OWN_POLICY
+    if own:
+        text += "; its own policy stopped it: one with a fixed limit has to be changed as well"
     return Remedy(
         text,
-        (qedit_command(hold, attribute, str(value)), release_command(hold)),
+        (*_expressions(hold), qedit_command(hold, attribute, str(value)), release_command(hold)),
         rule.source,
         ((attribute, str(value)),),
         risk=size.risk,
+        by_hand=own,
     )
 
 
@@ -470,6 +477,23 @@ def _said(hold: Hold) -> str:
         if os.path.isfile(path) and os.path.getsize(path):
             return path
     return ""
+
+
+def _policy(hold: Hold, rule: Rule) -> Remedy:
+    """Show the owner's own expression, and how the program ended if that is what it looks at."""
+    text = rule.remedy
+    if "OnExitHold" in hold.ad and "PeriodicHold" not in hold.ad and _ended(hold):
+        said = _said(hold)
+        text = f"{_ended(hold)}{f', see {said}' if said else ''}; {text}"
+    return Remedy(text, (*_expressions(hold), release_command(hold)), rule.source)
+
+
+def _expressions(hold: Hold) -> tuple[str, ...]:
+    """Return the command that shows the job's own policy, where that held it."""
+    names = [name for name in ("PeriodicHold", "OnExitHold") if name in hold.ad]
+    if hold.code != OWN_POLICY or not names:
+        return ()
+    return (f"condor_q {hold.job} -af:r {' '.join(names)}",)
 
 
 def _credential(hold: Hold, rule: Rule) -> Remedy:

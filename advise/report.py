@@ -243,7 +243,8 @@ def _do(group: Group) -> str:
         return f"{remedy.text} (each job's own size is in its command)"
     if len(texts) > 1:
         return f"{remedy.text} (so for the first one; the others likewise, see --json)"
-    if group.first.verdict is Verdict.ASK and group.first.because.startswith("too little"):
+    unsure = group.first.verdict is Verdict.ASK and group.first.because.startswith("too little")
+    if unsure and group.first.rule.verdict is Verdict.RELEASE:
         return f"look at it; if it is worth a try: {remedy.text}"
     return remedy.text
 
@@ -276,7 +277,7 @@ def commands(group: Group) -> list[str]:
     if len(group) == 1:
         return list(group.first.commands)
     found: list[str] = []
-    by_hand: dict[str, None] = {}
+    by_hand: dict[str, str] = {}  # by what they do; one that looks at a job looks at the first
     edits: dict[tuple[str, str], list[JobId]] = {}
     verbs: dict[str, list[JobId]] = {}
     for advice in group.advices:
@@ -288,8 +289,8 @@ def commands(group: Group) -> list[str]:
             if command in (f"condor_release {job}", f"condor_rm {job}"):
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
-                by_hand[command] = None
-    found += _first_few(list(by_hand))
+                by_hand.setdefault(command.replace(str(job), "JOB", 1), command)
+    found += _first_few(list(by_hand.values()))
     code, subcode = group.first.hold.code, group.first.hold.subcode
     found += _first_few(
         [
