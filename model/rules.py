@@ -131,7 +131,7 @@ RULES: tuple[Rule, ...] = (
         "a file server or the way to it failed; that passes",
         "release it after a while", f"{_TED} (Contact, Transfer)", codes=(12, 13),
         pattern=r"\b(429|500|502|503|504)\b|timed? ?out|time-out|connection (refused|reset)|"
-        r"unreachable|temporar",
+        r"(failed to|could(n't| not)) connect|unreachable|temporar",
     ),
     Rule(
         "transfer took too long", Verdict.RELEASE, 0.6,

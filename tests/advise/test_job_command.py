@@ -218,6 +218,12 @@ def test_every_rule_has_a_source_and_a_possible_prior():
         assert rule.verdict is not Verdict.RELEASE or rule.commands
 
 
+def test_a_server_that_cannot_be_connected_to_is_in_trouble():
+    reason = "Details: Failed to connect to data.example.org:443 after 0 ms: Could not connect"
+    assert rule_for(13, 256, reason).name == "file server trouble"
+    assert rule_for(13, 256, "Details: Couldn't connect to server").name == "file server trouble"
+
+
 def test_a_release_that_keeps_coming_back_is_given_up():
     reason = "curl: connection refused"
     assert rule_for(13, 256, reason).verdict is Verdict.RELEASE
