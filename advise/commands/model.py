@@ -24,6 +24,16 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 _SWITCHES_SHOWN = 10
 
 
+def _by_either_name(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Take the shipped model by the name that its answers carry, too."""
+    from condor_advice.model.places import STARTER
+    from condor_advice.model.registry import SHIPPED
+
+    if isinstance(value, tuple):
+        return tuple(_by_either_name(ctx, parameter, name) for name in value)
+    return SHIPPED if value == STARTER.name else value
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--models",
@@ -63,7 +73,7 @@ def list_models(models: Registry, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=_by_either_name)
 @_JSON
 @click.pass_obj
 def show(models: Registry, name: str | None, as_json: bool) -> None:
@@ -96,7 +106,7 @@ def show(models: Registry, name: str | None, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, callback=_by_either_name)
 @_JSON
 @click.pass_context
 def verify(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
@@ -126,7 +136,7 @@ def add(models: Registry, directory: Path, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("name")
+@click.argument("name", callback=_by_either_name)
 @source_options
 @click.option("--force", is_flag=True, help="Promote it whatever the gate says; this is recorded.")
 @_JSON
@@ -173,7 +183,7 @@ def rollback(models: Registry, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("name")
+@click.argument("name", callback=_by_either_name)
 @_JSON
 @click.pass_obj
 def remove(models: Registry, name: str, as_json: bool) -> None:
@@ -183,7 +193,7 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=_by_either_name)
 @click.option("--out", type=_PATH, metavar="DIR", help="Copy the card with its pictures there.")
 @_JSON
 @click.pass_obj

@@ -65,6 +65,13 @@ def test_list_tells_which_one_answers_and_what_was_switched(place: Path) -> None
     assert "first promoted over shipped (forced)" in text
 
 
+def test_the_shipped_model_is_known_by_the_name_that_its_answers_carry(place: Path) -> None:
+    found = run_json("show", "shipped")
+    assert found["manifest"]["name"] == "starter"
+    assert run_json("show", "starter") == found
+    assert run("verify", "starter", "first").stdout == "shipped: whole\nfirst: whole\n"
+
+
 def test_show_prints_what_a_model_was_made_from(place: Path) -> None:
     found = run_json("show", "second")
     assert found["manifest"]["settings"] == {"slope": 0.6}
