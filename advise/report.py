@@ -467,7 +467,8 @@ def hours(value: float) -> str:
     """Say an amount of CPU time."""
     if value >= 1:
         return f"{value:,.1f} CPU hours"
-    return f"{value * 60:.0f} CPU minutes" if value * 60 >= 1 else f"{value * 3600:.0f} CPU seconds"
+    unit, count = ("minute", value * 60) if value * 60 >= 1 else ("second", value * 3600)
+    return f"{count:.0f} CPU {unit}{'' if round(count) == 1 else 's'}"
 
 
 def _jobs(count: int) -> str:

@@ -98,7 +98,7 @@ def _print(found: Prediction) -> None:
     if not found.findings:
         click.echo("no faults found")
     click.echo(
-        f"{found.jobs} jobs"
+        f"{found.jobs} job{'' if found.jobs == 1 else 's'}"
         + (f", {found.looked_at} looked at" if found.looked_at < found.jobs else "")
     )
     if found.risk is None:

@@ -25,6 +25,7 @@ from condor_advice.advise.report import (
     commands,
     compact_ids,
     grouped,
+    hours,
     ranges,
     report,
 )
@@ -204,6 +205,12 @@ def test_other_peoples_jobs_are_counted_and_not_named() -> None:
     assert "1.0" in text
     for hidden in ("7.0", "7.", "eve", "secret"):
         assert hidden not in text
+
+
+def test_cpu_time_is_said_in_a_unit_that_fits() -> None:
+    found = [hours(seconds / 3600) for seconds in (0.4, 1, 2, 62, 150, 5400)]
+    assert found == ["0 CPU seconds", "1 CPU second", "2 CPU seconds", "1 CPU minute",
+                     "2 CPU minutes", "1.5 CPU hours"]  # fmt: skip
 
 
 def test_ids_are_written_as_ranges() -> None:
