@@ -38,6 +38,8 @@ POINTS_FAULT = frozenset(
         "output_other", "input_other", "protocol", "job_policy",
     }
 )  # fmt: skip
+# By hold code, what a job's own limit on its transfers is called; it counts more than the site's.
+TRANSFER_LIMITS = {32: "MaxTransferInputMB", 33: "MaxTransferOutputMB"}
 OWN_POLICY = 3  # the hold code of periodic_hold and on_exit_hold
 # More of the same would only be stopped at the same limit.
 LIMITED = frozenset({"memory", "disk", "duration", "transfer_size", "cpu"})
@@ -80,6 +82,8 @@ def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: date
         return _disk(hold, rule, site)
     if hold.code in (46, 47):
         return _duration(hold, rule)
+    if hold.code in TRANSFER_LIMITS:
+        return _transfer_size(hold, rule)
     if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
         return _elsewhere(hold, evidence)
     if hold.family in ("input_missing", "input_permission", "working_directory"):
@@ -288,6 +292,31 @@ def _duration(hold: Hold, rule: Rule) -> Remedy:
         (qedit_command(hold, attribute, str(value)), release_command(hold)),
         rule.source,
         ((attribute, str(value)),),
+    )
+
+
+_TOTAL_MB = re.compile(r"SizeMB \((\d+)\) is greater than")
+_ONE_FILE_MB = re.compile(r"\(max=(\d+) MB, this file=(\d+) MB\)")
+
+
+def _transfer_size(hold: Hold, rule: Rule) -> Remedy:
+    """Raise the limit to what the reason names; that it is to be raised is for a person to say."""
+    total, one = _TOTAL_MB.search(hold.reason), _ONE_FILE_MB.search(hold.reason)
+    if total:
+        needed, why = int(total[1]), f"its files have {int(total[1]):,} MB"
+    elif one:
+        needed = int(one[1]) + int(one[2])  # before it there may have been files up to the limit
+        why = f"one file has {int(one[2]):,} MB, and there may be more behind it"
+    else:
+        return _plain(hold, rule)
+    attribute, value = TRANSFER_LIMITS[hold.code or 0], str(needed + 1)  # sizes are rounded
+    return Remedy(
+        f"{why}: if that is meant to be, these commands raise the job's limit; otherwise name "
+        "fewer files, or large ones by the URLs of a file server",
+        (qedit_command(hold, attribute, value), release_command(hold)),
+        rule.source,
+        ((attribute, value),),
+        by_hand=True,
     )
 
 

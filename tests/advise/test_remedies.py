@@ -100,6 +100,27 @@ def test_disk_is_asked_for_in_the_units_that_condor_has() -> None:
     assert int(value) == 2176 * 1024  # KB
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "edit"),
+    [
+        (32, "TransferInputSizeMB (4) is greater than MAX_TRANSFER_INPUT_MB (1) at submit time",
+         ("MaxTransferInputMB", "5")),
+        (33, "sending file /x/big: max total download bytes exceeded (max=1 MB, this file=40 MB)",
+         ("MaxTransferOutputMB", "42")),
+    ],
+)  # fmt: skip
+def test_a_limit_on_transfers_is_raised_above_what_was_to_be_sent(
+    code: int, reason: str, edit: tuple[str, str]
+) -> None:
+    hold = held(code, 0, reason)
+    found = remedy(hold)
+    assert found.edits == (edit,)
+    assert found.commands == (f"condor_qedit 12.3 {' '.join(edit)}", "condor_release 12.3")
+    assert found.by_hand  # a limit has its reasons
+    assert advice(hold).verdict is Verdict.FIX
+    assert remedy(held(code, 0, "too large")).edits == ()
+
+
 def test_more_than_the_site_gives_is_not_asked_for() -> None:
     reason = "memory usage exceeded request_memory"
     site = Site(max_request_memory_mb=4000)
