@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from condor_advice.model.held import Attribution, HeldModel
 
 OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
+SOMEBODY_ELSE = "somebody else than its owner held it"
+STAFF_DECIDES = "the staff decides about such holds"
+EDITED = "its hold was edited while it was held"
 _BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 
 
@@ -187,7 +190,7 @@ class Adviser:
         verdict, because = decide(
             hold, rule, chance, sure, threshold, evidence, remedy, self.site, precise
         )
-        remedy = self._fitting(verdict, hold, rule, remedy)
+        remedy = self._fitting(verdict, because, hold, rule, remedy)
         attributions: tuple[Attribution, ...] = ()
         if explain and source == "model" and self.model is not None and hold.episode is not None:
             attributions = tuple(self.model.explain(hold.episode.features, hold.episode.steps))
@@ -215,8 +218,13 @@ class Adviser:
             return self.model.release_above
         return 0.5
 
-    def _fitting(self, verdict: Verdict, hold: Hold, rule: Rule, remedy: Remedy) -> Remedy:
+    def _fitting(
+        self, verdict: Verdict, because: str, hold: Hold, rule: Rule, remedy: Remedy
+    ) -> Remedy:
         """Return the remedy in the form that the verdict asks for."""
+        if because in (SOMEBODY_ELSE, STAFF_DECIDES, EDITED):
+            whom = self.site.contact or "the staff"
+            return replace(remedy, text=f"ask {whom} first; then {remedy.text}")
         if verdict is Verdict.RELEASE and not remedy.gone:
             return later(hold, rule, self.site, self._now) if _passes(hold, rule) else Remedy(
                 "release it", (release_command(hold),), rule.source
@@ -290,15 +298,15 @@ def _whose(hold: Hold, rule: Rule, site: Site) -> str:
     if hold.code == 1:
         by = _BY_USER.search(hold.reason)
         who = by[1].split("@")[0] if by else ""
-        if who and hold.owner and who != hold.owner:
-            return "somebody else than its owner held it"
-        return "its owner held it"
+        if not who or who == hold.owner:
+            return "its owner held it"
+        return SOMEBODY_ELSE if hold.owner else "somebody held it"
     if hold.code in OWNERS:
         return "it is on hold on purpose"
     if site.is_staffs(hold.code, hold.subcode):
-        return "the staff decides about such holds"
+        return STAFF_DECIDES
     if hold.feature("hold_while_held"):
-        return "its hold was edited while it was held"
+        return EDITED
     if rule.name in ("site policy", "account or version trouble"):
         return "the staff set this hold"
     return ""

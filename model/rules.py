@@ -62,7 +62,7 @@ _REMOVE = ("condor_rm {job}",)
 # The first row that matches counts: special ones stand above general ones.
 RULES: tuple[Rule, ...] = (
     Rule(
-        "held by its owner", Verdict.ASK, 0.5,
+        "held by hand", Verdict.ASK, 0.5,
         "somebody held it on purpose with condor_hold",
         "release it when the reason for holding it is gone",
         "HTCondor manual: SYSTEM_PERIODIC_RELEASE never releases these", codes=(1,),

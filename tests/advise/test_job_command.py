@@ -36,7 +36,7 @@ def answers(*arguments: str | Path) -> list[dict]:
         ("disk_exceeded.log", [21, 104], "FIX", "over disk"),
         ("duration_exceeded.log", [47, 0], "FIX", "over its allowed run time"),
         ("periodic_hold.log", [3, 0], "ASK", "its own policy"),
-        ("held_by_owner.log", [1, 0], "ASK", "held by its owner"),
+        ("held_by_owner.log", [1, 0], "ASK", "held by hand"),
     ],
 )
 def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code, verdict, rule):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,17 @@ def test_what_somebody_decided_is_theirs(
 ) -> None:
     found = advice(held(code, subcode, reason))
     assert (found.verdict, found.because) == (Verdict.ASK, because)
+
+
+def test_who_decides_is_to_be_asked_first() -> None:
+    by_root = held(1, 0, "too much load (by user root)")
+    assert advice(by_root).remedy.text.startswith("ask the staff first; then release it when")
+    assert advice(by_root).rule.name == "held by hand"
+    assert advice(replace(by_root, owner="")).because == "somebody held it"  # no owner known
+    site = Site(staff_codes=("13",), contact="help@example.org")
+    found = advice(held(13, 256, "curl: connection refused"), site)
+    assert found.remedy.text.startswith("ask help@example.org first; then release it")
+    assert advice(held(1, 0, "let me think (by user ana)")).remedy.text.startswith("release it")
 
 
 def test_the_sites_codes_and_limits_decide() -> None:
