@@ -92,12 +92,11 @@ def report(
     if len(groups) > SHOWN_BLOCKS:
         rest = groups[SHOWN_BLOCKS:]
         parts.append("\n".join(_one_line(group, style) for group in rest[:SHOWN_BLOCKS]))
+        more = "These are shown in short"
         if len(rest) > SHOWN_BLOCKS:
             jobs = sum(map(len, rest[SHOWN_BLOCKS:]))
-            parts.append(
-                f"... and {jobs:,} jobs in {len(rest) - SHOWN_BLOCKS:,} more groups: name their "
-                "ids, or use --json"
-            )
+            more = f"... and {jobs:,} jobs in {len(rest) - SHOWN_BLOCKS:,} more groups"
+        parts.append(f"{more}: name their ids, or use --json")
     parts.append(_totals(advices, notes, style, by))
     return "\n\n".join(parts)
 

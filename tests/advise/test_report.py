@@ -135,6 +135,15 @@ def test_thousands_of_jobs_make_no_flood() -> None:
     assert "more groups: name their ids, or use --json" in text
 
 
+def test_groups_that_are_shown_in_short_are_said_to_be_so() -> None:
+    holds = [held(c, 0, f"odd trouble {chr(97 + c)} at work", 99, c) for c in range(14)]
+    text = report(Adviser(None).advise(holds), [], Style())
+    *_, short, said, _ = text.split("\n\n")
+    assert "condor_release" not in short
+    assert said == "These are shown in short: name their ids, or use --json"
+    assert "shown in short" not in report(Adviser(None).advise(holds[:12]), [], Style())
+
+
 def test_commands_name_the_jobs_of_their_group_and_no_others() -> None:
     """One code and subcode may stand for two troubles within one cluster."""
     import classad2
