@@ -38,6 +38,8 @@ POINTS_FAULT = frozenset(
         "output_other", "input_other", "protocol", "job_policy",
     }
 )  # fmt: skip
+# Where the reason names a path on the access point that is what is wrong.
+PATHS_FAULT = frozenset({"input_missing", "input_permission", "working_directory"})
 # By hold code, what a job's own limit on its transfers is called; it counts more than the site's.
 TRANSFER_LIMITS = {32: "MaxTransferInputMB", 33: "MaxTransferOutputMB"}
 OWN_POLICY = 3  # the hold code of periodic_hold and on_exit_hold
@@ -86,7 +88,7 @@ def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: date
         return _transfer_size(hold, rule)
     if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
         return _elsewhere(hold, evidence)
-    if hold.family in ("input_missing", "input_permission", "working_directory"):
+    if hold.family in PATHS_FAULT:
         return _path(hold, rule)
     if hold.family in ("exec_missing", "exec_permission", "exec_format"):
         return _program(hold, rule)

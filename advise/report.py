@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
-from condor_advice.advise.remedies import POINTS_FAULT
+from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
 from condor_advice.gather.events import JobId
 from condor_advice.model.rules import Verdict
 
@@ -30,6 +30,7 @@ SHOWN_BLOCKS = 12
 LONGEST_CONSTRAINT = 2000  # characters of a command
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
+SHOWN_PATHS = 4  # besides the first
 WIDE_ENOUGH_FOR_IDS = 60
 LABEL = 9  # columns before the words
 
@@ -241,11 +242,26 @@ def _do(group: Group) -> str:
     if len(texts) > 1 and remedy.edits:
         return f"{remedy.text} (each job's own size is in its command)"
     if len(texts) > 1:
-        return f"{remedy.text} (so for the first one; the others likewise, see --json)"
+        return f"{remedy.text} (so for the first one; {_likewise(group)})"
     unsure = group.first.verdict is Verdict.ASK and group.first.because.startswith("too little")
     if unsure and group.first.rule.verdict is Verdict.RELEASE:
         return f"look at it; if it is worth a try: {remedy.text}"
     return remedy.text
+
+
+def _likewise(group: Group) -> str:
+    """Name the files that the others lack, where that is their trouble."""
+    paths = dict.fromkeys(
+        named_path(advice.hold.reason)
+        for advice in group.advices
+        if advice.hold.family in PATHS_FAULT
+    )
+    others = [path for path in paths if path][1:]
+    if not others:
+        return "the others likewise, see --json"
+    more = len(others) - SHOWN_PATHS
+    rest = f" and {more:,} more, see --json" if more > 0 else ""
+    return f"likewise {', '.join(others[:SHOWN_PATHS])}{rest}"
 
 
 def _cost(group: Group) -> str:

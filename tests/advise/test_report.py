@@ -206,6 +206,17 @@ def test_jobs_that_are_mended_by_other_commands_stand_apart(tmp_path: Path) -> N
     assert "condor_qedit 3.1 TransferInput '\"data/run_1.dat\"'" in moved
 
 
+def test_all_files_that_are_missing_are_named_as_far_as_there_is_room() -> None:
+    words = "Transfer input files failure: reading from file /in/{}.dat: (errno 2) No such file"
+    holds = [held(3, p, words.format(p // 2), 13, 2) for p in range(6)]
+    text = " ".join(report(Adviser(None).advise(holds), [], Style()).split())
+    assert "put /in/0.dat there" in text
+    assert "(so for the first one; likewise /in/1.dat, /in/2.dat)" in text
+    holds = [held(3, p, words.format(p), 13, 2) for p in range(40)]
+    text = " ".join(report(Adviser(None).advise(holds), [], Style()).split())
+    assert "/in/3.dat, /in/4.dat and 35 more, see --json)" in text
+
+
 def test_other_peoples_jobs_are_counted_and_not_named() -> None:
     secret = "Transfer input files failure: reading from file /home/eve/secret.dat: (errno 2) no"
     holds = [held(1, 0, "a b", 14, 2, "ana"), *(held(7, p, secret, 13, 2, "eve") for p in range(5))]
