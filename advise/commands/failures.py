@@ -19,6 +19,24 @@ DEFAULT_HORIZONS = "submit,start,two_minutes"
 _FILE = click.Path(path_type=Path)
 
 
+class ManyFiles(click.Command):
+    """A command whose options for files take all that a shell makes of a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each further file."""
+        options = [one for one in self.params if isinstance(one, click.Option) and one.multiple]
+        names = {name for option in options for name in option.opts}
+        found: list[str] = []
+        current = ""
+        for word in args:
+            if word.startswith("-"):
+                current = word if word in names else ""
+            elif current and found[-1] != current:
+                found.append(current)
+            found.append(word)
+        return super().parse_args(ctx, found)
+
+
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name job tables and say what counts as failed."""
     for option in reversed(
@@ -27,24 +45,24 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 "--swf",
                 type=_FILE,
                 multiple=True,
-                metavar="FILE",
+                metavar="FILE...",
                 help="Standard workload format (.gz and .xz too).",
             ),
             click.option(
-                "--sacct", type=_FILE, multiple=True, metavar="FILE", help="Output of sacct -P."
+                "--sacct", type=_FILE, multiple=True, metavar="FILE...", help="Output of sacct -P."
             ),
             click.option(
                 "--slurmrestd",
                 type=_FILE,
                 multiple=True,
-                metavar="FILE",
+                metavar="FILE...",
                 help="JSON of slurmrestd or sacct --json.",
             ),
             click.option(
                 "--history",
                 type=_FILE,
                 multiple=True,
-                metavar="FILE",
+                metavar="FILE...",
                 help="HTCondor history or epoch history files, condor_history -long or "
                 "-json output.",
             ),
@@ -84,13 +102,13 @@ def failures() -> None:
     """Train and judge models that say which jobs will fail."""
 
 
-@failures.command()
+@failures.command(cls=ManyFiles)
 @table_options
 @click.option(
     "--usage",
     type=_FILE,
     multiple=True,
-    metavar="FILE",
+    metavar="FILE...",
     help="Usage tables instead of job tables: trains the in-job hook's model.",
 )
 @click.option(
@@ -154,7 +172,7 @@ def train(
     click.echo(f"model written to {where}")
 
 
-@failures.command()
+@failures.command(cls=ManyFiles)
 @table_options
 @click.option(
     "--split",

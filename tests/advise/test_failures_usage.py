@@ -38,6 +38,16 @@ def trained(recorded: Path) -> tuple[Path, dict[str, object]]:
     return out, json.loads(done.output)
 
 
+def test_an_option_takes_all_files_that_a_shell_makes_of_a_pattern(tmp_path: Path) -> None:
+    """HTCondor rotates its history, so that `--history spool/history*` is several words."""
+    ad = "ClusterId = {}\nProcId = 0\nQDate = 9\nJobStatus = 4\nCompletionDate = 99\nExitCode = 0\n"
+    for number in (1, 2, 3):
+        (tmp_path / f"history.{number}").write_text(ad.format(number) + "***\n")
+    files = sorted(map(str, tmp_path.glob("history.*")))
+    done = CliRunner().invoke(cli, ["failures", "train", "--history", *files, "--seed", "1"])
+    assert "3 jobs with a known outcome" in str(done.exception)
+
+
 def test_the_command_trains_on_a_real_recording_and_says_how_good_it_is(trained) -> None:  # type: ignore[no-untyped-def]
     out, said = trained
     assert said["model"] == str(out)
