@@ -34,9 +34,18 @@ class WantedJobs:
         return f"{self.cluster}.{procs}"
 
 
+def is_job_id(text: str) -> bool:
+    """Tell a job id from other words."""
+    return _match(text) is not None
+
+
+def _match(text: str) -> re.Match[str] | None:
+    return _JOB_ID.fullmatch(re.sub(r"#\d{9,}$", "", text.strip().rstrip(",")))
+
+
 def parse_job_id(text: str) -> WantedJobs:
     """Read one job id; GlobalJobId's trailing `#time` is accepted too."""
-    match = _JOB_ID.fullmatch(re.sub(r"#\d{9,}$", "", text.strip().rstrip(",")))
+    match = _match(text)
     if not match:
         raise UsageError(f"{text!r} is no job id; write 1234, 1234.7, 1234.0-9 or ap1#1234.7")
     first = int(match["first"]) if match["first"] else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from condor_advice.advise.commands.apply_options import Acting, apply_options
-from condor_advice.advise.jobids import parse_job_id
+from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ def job(
             f"{'--user' if user else '--constraint'} and job ids exclude each other; a cluster "
             "can be part of a constraint: --constraint 'ClusterId == 1234 && ...'"
         )
+    if logs:  # `--log *.log`: what a shell makes of it
+        more = tuple(word for word in job_ids if not is_job_id(word) and os.path.exists(word))
+        job_ids = tuple(word for word in job_ids if word not in more)
+        logs += more
     acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
     acting.check(log=logs, store=store, hold=number)
     from condor_advice.advise.answering import answer

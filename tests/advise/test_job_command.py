@@ -151,6 +151,15 @@ def test_of_several_jobs_those_that_can_be_answered_are(event_log, more):
     assert "job 999" in none.stderr
 
 
+def test_all_logs_that_a_shell_makes_of_a_pattern_are_read(event_log):
+    logs = [event_log(name) for name in ("held_by_owner.log", "missing_input.log")]
+    held = answers("--log", *logs)
+    assert held == answers("--log", logs[0], "--log", logs[1])
+    assert len(held) == 5
+    assert [answer["job"] for answer in answers("--log", *logs, "4.1")] == ["4.1"]
+    assert "'gone.log' is no job id" in advice("--log", *logs, "gone.log").stderr
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
