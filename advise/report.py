@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ _COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.AS
 NARROWEST, WIDEST = 40, 110
 PIPE_WIDTH = 100
 SHOWN_IDS = 8  # ranges of ids in a title
+SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
 LONGEST_CONSTRAINT = 2000  # characters of a command
 SHOWN_COMMANDS = 8  # of one kind in a block
@@ -63,6 +65,7 @@ class Group:
 
     advices: tuple[Advice, ...]
     hidden: bool = False  # other people's: counted, not named
+    owners: tuple[str, ...] = ()  # named where the answer is about several people's jobs
 
     @property
     def first(self) -> Advice:
@@ -107,14 +110,25 @@ def grouped(advices: Iterable[Advice], mine: str | None = None) -> list[Group]:
     where hidden, not being one's own.
     """
     groups: dict[tuple[object, ...], list[Advice]] = {}
+    everybody: set[str] = set()
     for advice in advices:
+        everybody.add(advice.hold.owner)
         hold = advice.hold
         hidden = mine is not None and hold.owner != mine
         does = () if hidden else tuple(command.split(" ")[0] for command in advice.commands)
         reason = (advice.rule.name, hold.code, hold.subcode, hold.template)
         groups.setdefault((hidden, advice.verdict, does, *reason), []).append(advice)
-    found = [Group(tuple(group), bool(key[0])) for key, group in groups.items()]
+    found = [
+        Group(tuple(group), bool(key[0]), _owners(group) if len(everybody) > 1 else ())
+        for key, group in groups.items()
+    ]
     return sorted(found, key=lambda group: (-len(group), group.first.hold.job))
+
+
+def _owners(advices: Iterable[Advice]) -> tuple[str, ...]:
+    """Return whose jobs these are, who has most of them first."""
+    counts = Counter(advice.hold.owner for advice in advices if advice.hold.owner)
+    return tuple(owner for owner, _ in counts.most_common())
 
 
 # ---- one group -------------------------------------------------------------------------------
@@ -166,7 +180,14 @@ def _who(group: Group) -> str:
         return _jobs(len(group)) + " of others"
     jobs = [advice.hold.job for advice in group.advices]
     count = f"{len(jobs):,} jobs, " if len(jobs) > 1 else ""
-    return count + compact_ids(jobs)
+    return count + compact_ids(jobs) + _whose(group.owners)
+
+
+def _whose(owners: Sequence[str]) -> str:
+    if not owners:
+        return ""
+    more = len(owners) - SHOWN_OWNERS
+    return f" of {', '.join(owners[:SHOWN_OWNERS])}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _chance(group: Group) -> str:

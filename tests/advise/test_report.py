@@ -217,6 +217,16 @@ def test_all_files_that_are_missing_are_named_as_far_as_there_is_room() -> None:
     assert "/in/3.dat, /in/4.dat and 35 more, see --json)" in text
 
 
+def test_of_several_peoples_jobs_it_is_said_whose_they_are() -> None:
+    names = ["ana", *["eve"] * 3, *"bcdfg"]
+    holds = [held(1, p, "no such thing", 14, 2, name) for p, name in enumerate(names)]
+    text = report(Adviser(None).advise([*holds, held(2, 0, "a b", 1, 0, "bo")]), [], Style())
+    many, one, _ = text.split("\n\n")
+    assert many.startswith("FIX      9 jobs, 1.0-8 of eve, ana, b, c and 3 more: working directory")
+    assert one.startswith("ASK      2.0 of bo: held by hand")
+    assert "1.1 of eve:" not in report(Adviser(None).advise([holds[1]]), [], Style())
+
+
 def test_other_peoples_jobs_are_counted_and_not_named() -> None:
     secret = "Transfer input files failure: reading from file /home/eve/secret.dat: (errno 2) no"
     holds = [held(1, 0, "a b", 14, 2, "ana"), *(held(7, p, secret, 13, 2, "eve") for p in range(5))]
