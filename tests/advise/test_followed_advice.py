@@ -92,11 +92,9 @@ PEOPLE: dict[str, tuple[str, Callable[[Town, Held], None]]] = {
     "input_late": (r"put \S+ there", mend),
     "input_missing": (r"put \S+ there", mend),
     "input_rebuilt": (r"put \S+ there", mend),
-    "input_too_large": (r"raise the job's own limit", edit),
     "interpreter_missing": (r"first line of \S+ names", mend),
     "output_directory_gone": (r"correct the path", mend),
     "output_never_written": (r"or the list", edit),
-    "output_too_large": (r"raise the job's own limit", edit),
     "output_over_quota": (r"free some space", mend),
     "policy_after_eviction": (r"guards against", edit),
     "policy_always_long": (r"guards against", edit),
@@ -112,12 +110,14 @@ COMMANDS_SUFFICE = {
     "duration_always": "AllowedExecuteDuration",
     "host_black_hole": "Requirements",
     "initialdir_gone": "mkdir",
+    "input_too_large": "MaxTransferInputMB",
     "input_unreadable": "chmod",
     "input_wrong_path": "TransferInput",
     "job_duration": "AllowedJobDuration",
     "memory_always": "RequestMemory",
     "memory_leak": "RequestMemory",
     "memory_site_policy": "RequestMemory",
+    "output_too_large": "MaxTransferOutputMB",
 }
 
 
