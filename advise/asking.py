@@ -382,7 +382,7 @@ def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
     if apart <= SAME_HOLD_SECONDS:
         return True
     same = episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
-    if same and 0 < later <= SUBMITTING_SECONDS:
+    if same and episode.number == 1 and 0 < later <= SUBMITTING_SECONDS:
         return True  # an earlier hold has no later event
     # A log in another zone's time is off by that zone, in whole quarters of an hour; the words
     # must then be the same. Another hold with the same words came at some other time.

@@ -20,6 +20,8 @@ from condor_advice.preprocess.episodes import Outcome
 from condor_advice.preprocess.labels import OUTCOMES, label_of
 
 SAME_HOLD_SECONDS = 5.0  # a log's event time and the schedd's own may differ
+# What is held while it is submitted gets its event when all of its cluster is in the queue.
+SUBMITTING_SECONDS = 600.0
 BINS = 5
 MIN_FOR_BINS = 25
 VERDICTS = ("RELEASE", "FIX", "REMOVE", "ASK")
@@ -31,6 +33,11 @@ class Ended(Protocol):
     @property
     def time_us(self) -> int:
         """When it was held."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """1 for the job's first hold."""
         ...
 
     @property
@@ -135,9 +142,11 @@ def join(given: Iterable[GivenAdvice], holds: Holds) -> Joined:
 def _same_hold(given: GivenAdvice, episodes: Sequence[Any]) -> Any:
     """Return the hold that was advised on: by its time, since numbers depend on who counts."""
     near = min(episodes, key=lambda one: abs(one.time_us / 1e6 - given.held_at), default=None)
-    if near is None or abs(near.time_us / 1e6 - given.held_at) > SAME_HOLD_SECONDS:
+    if near is None:
         return None
-    return near
+    later = near.time_us / 1e6 - given.held_at
+    submitted_so = near.number == 1 and 0 < later <= SUBMITTING_SECONDS
+    return near if submitted_so or abs(later) <= SAME_HOLD_SECONDS else None
 
 
 def _the_one_that_counts(episode: Ended, answers: Sequence[GivenAdvice]) -> GivenAdvice | None:
@@ -243,9 +252,11 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
         if verdict != "ASK":
             line += f", followed {part['followed']:,}, not followed {part['not_followed']:,}"
         if part["released_with_known_outcome"]:
+            # What was said is about a release without the repair.
+            said = "; without a repair" if verdict == "FIX" else ", said"
             line += (
                 f"; of {part['released_with_known_outcome']:,} released with a known end "
-                f"{part['succeeded']:,} succeeded ({part['success_rate']:.0%}, said "
+                f"{part['succeeded']:,} succeeded ({part['success_rate']:.0%}{said} "
                 f"{part['chance_said']:.0%})"
             )
         lines.append(line)

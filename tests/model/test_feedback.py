@@ -87,6 +87,15 @@ def test_the_time_of_the_schedd_may_differ_from_that_of_the_log(store: Path) -> 
     assert [one.outcome for one in joined(store, off).followed] == [Outcome.SUCCEEDED]
 
 
+def test_a_hold_at_submission_is_known_although_its_event_comes_with_the_whole_cluster(
+    store: Path,
+) -> None:
+    early = replace(given(16, 2, "04:27:37", "RELEASE", 0.8), held_at=at("04:27:37") - 25)
+    assert [one.outcome for one in joined(store, early).followed] == [Outcome.SUCCEEDED]
+    late = replace(early, held_at=at("04:27:37") + 25)
+    assert joined(store, late).not_found == 1
+
+
 def test_the_second_hold_of_a_job_is_not_taken_for_the_first(store: Path) -> None:
     first, second = (given(17, 0, when, "RELEASE", 0.6) for when in ("04:27:37", "04:27:42"))
     outcomes = [one.outcome for one in joined(store, first, second).followed]
@@ -159,6 +168,12 @@ def test_a_store_without_advice_or_kept_holds_has_a_status(tmp_path: Path, store
         pass
     text = run("status", "--store", tmp_path / "empty.sqlite")
     assert "no hold episodes are kept" in text
+
+
+def test_what_came_of_repairs_is_not_set_against_the_chance_without_one(store: Path) -> None:
+    fixed = [given(16, proc, "04:27:40", "FIX", 0.1) for proc in (0, 1)]
+    [_, line, *_] = in_words(summarise(joined(store, *fixed)))
+    assert line.endswith("known end 2 succeeded (100%; without a repair 10%)")
 
 
 def test_chances_are_binned_only_where_there_are_enough() -> None:
