@@ -370,16 +370,25 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
         if near:
             return Remedy(
                 f"{path} is not there; did you mean {near}? Put the file there, or correct the "
-                "path with `condor_qedit JOB TransferInput`, then release",
+                f"path with `condor_qedit JOB {_named_by(hold, path)}`, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
     return Remedy(
-        f"put {path} there, or correct its path with `condor_qedit JOB TransferInput` (a submit "
-        "file that is edited now changes only jobs submitted later), then release",
+        f"put {path} there, or correct its path with `condor_qedit JOB {_named_by(hold, path)}` "
+        "(a submit file that is edited now changes only jobs submitted later), then release",
         release,
         rule.source,
         by_hand=True,
     )
+
+
+def _named_by(hold: Hold, path: str) -> str:
+    """Return the attribute that names a file: the executable and the input have their own."""
+    directory = str(hold.ad.get("Iwd", ""))
+    for attribute in ("Cmd", "In"):
+        if os.path.join(directory, str(hold.ad.get(attribute, ""))) == path:
+            return attribute
+    return "TransferInput"
 
 
 # Looking for files must stay quick, also for thousands of jobs in large directories.

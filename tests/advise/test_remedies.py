@@ -177,6 +177,22 @@ def test_a_missing_file_is_looked_for_where_the_job_is_live(tmp_path: Path) -> N
     assert "put " in remedy(held(13, 2, reason("nothing-like-it"))).text
 
 
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("run.sh", "Cmd"), ("in.txt", "In"), ("a.dat", "TransferInput")]
+)
+def test_the_path_of_a_missing_file_is_corrected_where_it_stands(
+    tmp_path: Path, name: str, attribute: str
+) -> None:
+    reason = f"Transfer input files failure: reading from file {tmp_path}/{name}: (errno 2) No"
+    ad = {
+        "Iwd": str(tmp_path),
+        "Cmd": f"{tmp_path}/run.sh",
+        "In": "in.txt",
+        "TransferInput": "a.dat",
+    }
+    assert f"`condor_qedit JOB {attribute}`" in remedy(held(13, 2, reason, **ad)).text
+
+
 def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
     tmp_path: Path,
 ) -> None:
