@@ -370,11 +370,11 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
         if near:
             return Remedy(
                 f"{path} is not there; did you mean {near}? Put the file there, or correct the "
-                f"path with `condor_qedit JOB {_named_by(hold, path)}`, then release",
+                f"path with {_edit_of(hold, path)}, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
     return Remedy(
-        f"put {path} there, or correct its path with `condor_qedit JOB {_named_by(hold, path)}` "
+        f"put {path} there, or correct its path with {_edit_of(hold, path)} "
         "(a submit file that is edited now changes only jobs submitted later), then release",
         release,
         rule.source,
@@ -382,13 +382,16 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
     )
 
 
-def _named_by(hold: Hold, path: str) -> str:
-    """Return the attribute that names a file: the executable and the input have their own."""
+def _edit_of(hold: Hold, path: str) -> str:
+    """Return the edit that corrects a path, with the quotes without which it is an expression.
+
+    The executable and the input stand in attributes of their own.
+    """
     directory = str(hold.ad.get("Iwd", ""))
     for attribute in ("Cmd", "In"):
         if os.path.join(directory, str(hold.ad.get(attribute, ""))) == path:
-            return attribute
-    return "TransferInput"
+            return f"""`condor_qedit JOB {attribute} '"FILE"'`"""
+    return """`condor_qedit JOB TransferInput '"FILES"'`"""
 
 
 # Looking for files must stay quick, also for thousands of jobs in large directories.
@@ -496,7 +499,7 @@ def _output(hold: Hold, rule: Rule) -> Remedy:
     look = f"look at what it said in {said}" if said else "find out why"
     return Remedy(
         f"{ended} and left no {os.path.basename(path)}: {look}; correct the program, or the list "
-        "with `condor_qedit JOB TransferOutput`, then release",
+        "with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
         (*((f"tail {shlex.quote(said)}",) if said else ()), release_command(hold)),
         rule.source,
         by_hand=True,

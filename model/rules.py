@@ -121,8 +121,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "wrong address", Verdict.FIX, 0.1,
         "a file server has no such file",
-        "put the file there, or correct the URL with `condor_qedit JOB TransferInput` (a submit "
-        "file that is edited now changes only jobs submitted later), then release",
+        "put the file there, or correct the URL with `condor_qedit JOB TransferInput '\"FILES\"'` "
+        "(a submit file that is edited now changes only jobs submitted later), then release",
         f"{_TED} (Specification)",
         codes=(12, 13), pattern=r"\b404\b|not found on (the )?server",
     ),
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         "output file missing", Verdict.FIX, 0.25,
         "the job ended without writing a file named in transfer_output_files",
         "read its error file: did it fail? Correct the program, or the list with `condor_qedit JOB "
-        "TransferOutput`, then release",
+        "TransferOutput '\"FILES\"'`, then release",
         "OSG tutorial on errors (error101)", codes=(12, 13), subcodes=(2,),
         pattern=r"output|sending file|reading from file",
     ),

@@ -190,7 +190,10 @@ def test_the_path_of_a_missing_file_is_corrected_where_it_stands(
         "In": "in.txt",
         "TransferInput": "a.dat",
     }
-    assert f"`condor_qedit JOB {attribute}`" in remedy(held(13, 2, reason, **ad)).text
+    # Without the inner quotes HTCondor takes a path for a division, and says nothing.
+    files = "FILES" if attribute == "TransferInput" else "FILE"
+    edit = f"""`condor_qedit JOB {attribute} '"{files}"'`"""
+    assert edit in remedy(held(13, 2, reason, **ad)).text
 
 
 def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
