@@ -340,14 +340,14 @@ def _path(hold: Hold, rule: Rule) -> Remedy:
     release = (release_command(hold),)
     quoted = shlex.quote(path)
     # Only where the job is live are we on its access point, and looking makes sense.
+    if hold.family == "working_directory":
+        if hold.ad and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
+            return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
+        return Remedy(
+            f"make {path}, then release", (f"mkdir -p {quoted}", *release), rule.source,
+            by_hand=True,
+        )  # fmt: skip
     if hold.ad:
-        if hold.family == "working_directory":
-            if os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
-                return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
-            return Remedy(
-                f"make {path}, then release", (f"mkdir -p {quoted}", *release), rule.source,
-                by_hand=True,
-            )  # fmt: skip
         if os.access(path, os.R_OK):
             return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
         if os.path.exists(path):

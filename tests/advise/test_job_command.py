@@ -47,6 +47,12 @@ def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code
     assert 0 <= answer["confidence_interval"][0] <= answer["p_success"] <= 1
 
 
+def test_a_working_directory_is_made_and_not_transferred(event_log):
+    [answer] = answers("--log", event_log("no_initialdir.log"))
+    assert answer["remedy"]["text"] == "make /home/alice/survey/gone, then release"
+    assert answer["remedy"]["commands"][0] == "mkdir -p /home/alice/survey/gone"
+
+
 @pytest.mark.parametrize("name", ["json", "json_utc", "xml", "no_year", "utc_subsecond"])
 def test_a_log_is_answered_in_every_format_that_htcondor_writes(event_log, name):
     held = answers("--log", event_log(f"global_{name}.log"), "--hold", "1")
