@@ -30,6 +30,7 @@ SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
 LONGEST_CONSTRAINT = 2000  # characters of a command
+PROCS_IN_A_TERM = 300  # of one cluster
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
 SHOWN_PATHS = 4  # besides the first
@@ -327,17 +328,17 @@ def commands(group: Group) -> list[str]:
             elif words[0] != "condor_qedit":
                 by_hand.setdefault(command.replace(str(job), "JOB", 1), command)
     found += _first_few(list(by_hand.values()))
-    code, subcode = group.first.hold.code, group.first.hold.subcode
     found += _first_few(
         [
-            f"condor_qedit {_named(jobs, code, subcode)} {name} {shlex.quote(value)}"
+            f"condor_qedit {named} {name} {shlex.quote(value)}"
             for (name, value), jobs in edits.items()
+            for named in _named(jobs)
         ]
     )
     for verb, jobs in verbs.items():
         few = len(jobs) <= SHOWN_IDS
-        named = " ".join(map(str, jobs)) if few else _named(jobs, code, subcode)
-        found.append(f"{verb} {named}")
+        names = [" ".join(map(str, jobs))] if few else _named(jobs)
+        found += _first_few([f"{verb} {named}" for named in names])
     return found
 
 
@@ -347,29 +348,34 @@ def _first_few(lines: list[str]) -> list[str]:
     return [*lines[:SHOWN_COMMANDS], f"# ... and {len(lines) - SHOWN_COMMANDS:,} more; see --json"]
 
 
-def _named(jobs: Sequence[JobId], code: int | None, subcode: int | None) -> str:
-    """Name jobs for a command that takes one id or a constraint; only while they are held."""
+def _named(jobs: Sequence[JobId]) -> list[str]:
+    """Name these jobs and no others, for commands that take one id or a constraint.
+
+    It holds only while they are on hold. What is too long for a line makes several.
+    """
     if len(jobs) == 1:
-        return str(jobs[0])
+        return [str(jobs[0])]
     terms = [
         f"ClusterId == {cluster} && "
         + (f"ProcId == {first}" if first == last else f"ProcId >= {first} && ProcId <= {last}")
         for cluster, first, last in ranges(jobs)
     ]
-    if len(terms) > SHOWN_IDS:
-        # In many pieces: the procs of each cluster as a list, these jobs and no others.
+    if len(terms) > SHOWN_IDS:  # in many pieces: the procs of each cluster as a list
         terms = [
-            f"ClusterId == {cluster} && member(ProcId, {{{', '.join(map(str, procs))}}})"
+            f"ClusterId == {cluster} && "
+            f"member(ProcId, {{{', '.join(map(str, procs[at : at + PROCS_IN_A_TERM]))}}})"
             for cluster, procs in _procs(jobs).items()
+            for at in range(0, len(procs), PROCS_IN_A_TERM)
         ]
-    if sum(map(len, terms)) > LONGEST_CONSTRAINT and code is not None:
-        # Too long for a line: their clusters and the code name them, and what else is held so.
-        same = f"HoldReasonCode == {code} && HoldReasonSubCode =?= "
-        same += "undefined" if subcode is None else str(subcode)
-        listed = ", ".join(map(str, _procs(jobs)))
-        terms = [f"member(ClusterId, {{{listed}}}) && {same}"]
-    any_of = " || ".join(f"({term})" for term in terms) if len(terms) > 1 else terms[0]
-    return f"-constraint {shlex.quote(f'JobStatus == 5 && ({any_of})')}"
+    lines: list[list[str]] = [[]]
+    for term in terms:
+        if lines[-1] and len(" || ".join((*lines[-1], term))) > LONGEST_CONSTRAINT:
+            lines.append([])
+        lines[-1].append(f"({term})" if len(terms) > 1 else term)
+    return [
+        f"-constraint {shlex.quote(f'JobStatus == 5 && ({any_of})')}"
+        for any_of in map(" || ".join, lines)
+    ]
 
 
 def _procs(jobs: Iterable[JobId]) -> dict[int, list[int]]:

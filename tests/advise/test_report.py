@@ -144,24 +144,27 @@ def test_groups_that_are_shown_in_short_are_said_to_be_so() -> None:
     assert "shown in short" not in report(Adviser(None).advise(holds[:12]), [], Style())
 
 
-def test_commands_name_the_jobs_of_their_group_and_no_others() -> None:
+@pytest.mark.parametrize("jobs", [40, 2000])
+def test_commands_name_the_jobs_of_their_group_and_no_others(jobs: int) -> None:
     """One code and subcode may stand for two troubles within one cluster."""
     import classad2
 
     holds = [
         held(3, p, f"The requested URL returned error: {404 if p % 2 else 503}", 13, 256)
-        for p in range(40)
+        for p in range(jobs)
     ]
     text = report(Adviser(None).advise(holds), [], Style())
-    constraints = re.findall(r"condor_release -constraint '(.+)'", text)
-    assert len(constraints) == 2, text
-    named = [
-        {p for p in range(40)
-         if classad2.ExprTree(c).eval(classad2.ClassAd(
-             {"ClusterId": 3, "ProcId": p, "JobStatus": 5}))}
-        for c in constraints
-    ]  # fmt: skip
-    assert sorted(map(sorted, named)) == [list(range(0, 40, 2)), list(range(1, 40, 2))]
+    first, second, _ = text.split("\n\n")
+    for part in (first, second):
+        odd = int(part.startswith("FIX"))
+        constraints = re.findall(r"condor_release -constraint '(.+)'", part)
+        assert constraints
+        assert all(len(constraint) < 2100 for constraint in constraints)
+        ads = [classad2.ClassAd({"ClusterId": 3, "ProcId": p, "JobStatus": 5}) for p in range(jobs)]
+        named = [
+            p for c in constraints for p, ad in enumerate(ads) if classad2.ExprTree(c).eval(ad)
+        ]
+        assert sorted(named) == list(range(odd, jobs, 2))
 
 
 def test_a_cause_that_is_gone_is_said_instead_of_a_chance_that_does_not_know_it(
@@ -175,11 +178,9 @@ def test_a_cause_that_is_gone_is_said_instead_of_a_chance_that_does_not_know_it(
     assert "would succeed if released as is" not in text
 
 
-def test_a_hold_without_a_subcode_is_shown_and_named_without_one() -> None:
+def test_a_hold_without_a_subcode_is_shown_without_one() -> None:
     holds = [held(c, 2 * p, "submitted on hold", 15, None) for c in range(9) for p in range(90)]
-    text = report(Adviser(None).advise(holds), [], Style())
-    assert "None" not in text
-    assert "HoldReasonSubCode =?= undefined" in text
+    assert "None" not in report(Adviser(None).advise(holds), [], Style())
 
 
 def test_the_largest_group_comes_first() -> None:
