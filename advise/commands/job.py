@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,7 +46,22 @@ def _complete(
     return [one for one in found if one.value.startswith(incomplete)]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+class Unnamed(click.Command):
+    """A command that people call without its name, and that is spoken of as they call it."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **more: Any,
+    ) -> click.Context:
+        """Leave its name out of what usage and errors say."""
+        name = parent.info_name if parent else info_name
+        return super().make_context(name, args, parent=None, **more)
+
+
+@click.command(cls=Unnamed, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("job_ids", metavar="[JOBID]...", nargs=-1, shell_complete=_complete)
 @click.option(
     "--log",

@@ -132,6 +132,7 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--all", "--user", "ana"], 2, "exclude each other"),
         (["4.1", "--user", "ana"], 2, "--user and job ids exclude each other"),
         (["4.1", "--constraint", "false", "--apply", "--yes"], 2, "can be part of a constraint"),
+        (["--nonsense"], 2, "Try 'condor-advice --help' for help."),
         (["--nonsense"], 2, "No such option"),
     ],
 )
