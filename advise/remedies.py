@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import textwrap
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -43,6 +45,7 @@ PATHS_FAULT = frozenset({"input_missing", "input_permission", "working_directory
 # By hold code, what a job's own limit on its transfers is called; it counts more than the site's.
 TRANSFER_LIMITS = {32: "MaxTransferInputMB", 33: "MaxTransferOutputMB"}
 OWN_POLICY = 3  # the hold code of periodic_hold and on_exit_hold
+LONGEST_EXPRESSION = 300  # characters of it that are shown
 # More of the same would only be stopped at the same limit.
 LIMITED = frozenset({"memory", "disk", "duration", "transfer_size", "cpu"})
 
@@ -258,9 +261,11 @@ def _resize(
     own = hold.code == OWN_POLICY
     if own:
         text += "; its own policy stopped it: one with a fixed limit has to be changed as well"
+        if policies := _own_policies(hold):
+            text += f" ({_in_words(policies)})"
     return Remedy(
         text,
-        (*_expressions(hold), qedit_command(hold, attribute, str(value)), release_command(hold)),
+        (qedit_command(hold, attribute, str(value)), release_command(hold)),
         rule.source,
         ((attribute, str(value)),),
         risk=size.risk,
@@ -524,19 +529,29 @@ def _said(hold: Hold) -> str:
 
 def _policy(hold: Hold, rule: Rule) -> Remedy:
     """Show the owner's own expression, and how the program ended if that is what it looks at."""
+    policies = _own_policies(hold)
     text = rule.remedy
-    if "OnExitHold" in hold.ad and "PeriodicHold" not in hold.ad and _ended(hold):
+    if [*policies] == ["OnExitHold"] and _ended(hold):
         said = _said(hold)
         text = f"{_ended(hold)}{f', see {said}' if said else ''}; {text}"
-    return Remedy(text, (*_expressions(hold), release_command(hold)), rule.source)
+    if policies:
+        text = f"{_in_words(policies)}; {text}"
+    return Remedy(text, (release_command(hold),), rule.source)
 
 
-def _expressions(hold: Hold) -> tuple[str, ...]:
-    """Return the command that shows the job's own policy, where that held it."""
-    names = [name for name in ("PeriodicHold", "OnExitHold") if name in hold.ad]
-    if hold.code != OWN_POLICY or not names:
-        return ()
-    return (f"condor_q {hold.job} -af:r {' '.join(names)}",)
+def _own_policies(hold: Hold) -> dict[str, str]:
+    """Return the expressions by which the job's owner holds it, where such a one held it."""
+    if hold.code != OWN_POLICY:
+        return {}
+    written = {name: hold.ad.get(name) for name in ("PeriodicHold", "OnExitHold")}
+    return {name: text for name, text in written.items() if isinstance(text, str)}
+
+
+def _in_words(policies: Mapping[str, str]) -> str:
+    return " and ".join(
+        f"{name} is `{textwrap.shorten(text, LONGEST_EXPRESSION, placeholder=' ...')}`"
+        for name, text in policies.items()
+    )
 
 
 def _credential(hold: Hold, rule: Rule) -> Remedy:

@@ -314,7 +314,7 @@ def commands(group: Group) -> list[str]:
     if len(group) == 1:
         return list(group.first.commands)
     found: list[str] = []
-    by_hand: dict[str, str] = {}  # by what they do; one that looks at a job looks at the first
+    by_hand: dict[str, None] = {}
     edits: dict[tuple[str, str], list[JobId]] = {}
     verbs: dict[str, list[JobId]] = {}
     for advice in group.advices:
@@ -326,8 +326,8 @@ def commands(group: Group) -> list[str]:
             if command in (f"condor_release {job}", f"condor_rm {job}"):
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
-                by_hand.setdefault(command.replace(str(job), "JOB", 1), command)
-    found += _first_few(list(by_hand.values()))
+                by_hand[command] = None
+    found += _first_few(list(by_hand))
     found += _first_few(
         [
             f"condor_qedit {named} {name} {shlex.quote(value)}"

@@ -46,6 +46,14 @@ HOLD_ATTRIBUTES = (
     "Requirements", "JobDurationCategory",
 )  # fmt: skip
 
+# What these are worth now says little; what they say is the job's policy.
+POLICIES = frozenset(
+    {
+        "PeriodicHold", "PeriodicRelease", "PeriodicRemove", "OnExitHold", "OnExitRemove",
+        "Requirements",
+    }
+)  # fmt: skip
+
 # How a job ended.
 END_ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "ExitCode",
@@ -320,7 +328,9 @@ def plain(ad: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in ad:
         value = ad[name]
-        if isinstance(value, classad2.ExprTree):
+        if isinstance(value, classad2.ExprTree) and name in POLICIES:
+            value = str(value)
+        elif isinstance(value, classad2.ExprTree):
             try:
                 evaluated = value.eval(ad)
             except Exception:  # whatever it is, the expression's own text says more

@@ -220,22 +220,22 @@ def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
 
 
 def test_the_owners_own_policy_is_shown_as_it_was_written(tmp_path: Path) -> None:
-    found = remedy(held(3, 0, "ran too long", PeriodicHold=False, OnExitHold=False, ExitCode=1))
-    assert found.commands == (
-        "condor_q 12.3 -af:r PeriodicHold OnExitHold", "condor_release 12.3")  # fmt: skip
+    periodic, on_exit = "time() - JobStartDate > 3600", "ExitCode =!= 0"
+    found = remedy(held(3, 0, "too long", PeriodicHold=periodic, OnExitHold=on_exit, ExitCode=1))
+    assert found.text.startswith(f"PeriodicHold is `{periodic}` and OnExitHold is `{on_exit}`; ")
     assert "exit code" not in found.text  # of an earlier run, perhaps
-    found = remedy(held(3, 0, "failed", OnExitHold=True, ExitCode=4, Iwd=str(tmp_path), Err="e"))
-    assert found.text.startswith("it ended with exit code 4; look at what the expression")
-    assert remedy(held(3, 0, "ran too long")).commands == ("condor_release 12.3",)
+    ad: dict[str, Any] = {"PeriodicHold": False, "OnExitHold": on_exit, "Iwd": str(tmp_path)}
+    found = remedy(held(3, 0, "failed", ExitCode=4, Err="e", **ad))
+    assert found.text.startswith(f"OnExitHold is `{on_exit}`; it ended with exit code 4; look at")
+    assert remedy(held(3, 0, "too long")).text.startswith("look at what the expression guards")
 
 
 def test_an_owners_limit_on_memory_may_have_to_be_changed_as_well() -> None:
-    words = "memory usage exceeded 2000 MB"
-    found = remedy(held(3, 0, words, RequestMemory=2000, MemoryUsage=2100, PeriodicHold=False))
-    show, edit, _ = found.commands
-    assert show == "condor_q 12.3 -af:r PeriodicHold"
+    words, limit = "memory usage exceeded 2000 MB", "MemoryUsage > 2000"
+    found = remedy(held(3, 0, words, RequestMemory=2000, MemoryUsage=2100, PeriodicHold=limit))
+    edit, _ = found.commands
     assert edit.startswith("condor_qedit 12.3 RequestMemory ")
-    assert "one with a fixed limit has to be changed as well" in found.text
+    assert f"a fixed limit has to be changed as well (PeriodicHold is `{limit}`)" in found.text
     assert found.by_hand  # an edit alone may lead to the same hold again and again
 
 

@@ -251,15 +251,6 @@ def test_ids_are_written_as_ranges() -> None:
     assert compact_ids([JobId("ap", 1, p) for p in range(0, 40, 2)], 3) == "1.0 1.2 1.4 and 17 more"
 
 
-def test_a_command_that_looks_at_a_job_looks_at_one_of_many() -> None:
-    holds = [held(5, proc, "ran too long", 3, 0) for proc in range(30)]
-    holds = [replace(one, ad=one.ad | {"PeriodicHold": False}) for one in holds]
-    [group] = grouped(Adviser(None).advise(holds))
-    look, release = commands(group)
-    assert look == "condor_q 5.0 -af:r PeriodicHold"
-    assert release.startswith("condor_release -constraint")
-
-
 def test_commands_of_a_group_name_all_its_jobs_once() -> None:
     reason = "memory usage exceeded request_memory"
     holds = [held(5, proc, reason, 34, 102) for proc in range(30)]
