@@ -47,6 +47,9 @@ MAX_ODDITIES = 50
 EXCERPT_BYTES = 60
 # Dates without a year that step back by more than this have passed New Year.
 DISORDER_DAYS = 2
+# Beyond these nothing is HTCondor's: its job ids are of 32 bits.
+MAX_ID = (1 << 31) - 1
+FIRST_YEAR, LAST_YEAR = 1900, 2199
 
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -310,7 +313,7 @@ class _Block:
         opening, number = front[0], word_in(front, 5)
         kind = (opening & _LOW_DIGIT).view(np.int64) * 100 + pair(opening, 1)
         cluster, count, at = signed_in(number, self.words, at + 5)  # -01 where there is no job
-        good = (count > 0) & (self.bytes[at] == 46)
+        good = (count > 0) & (self.bytes[at] == 46) & (np.abs(cluster) <= MAX_ID)
         at += 1
         proc, rest, fits = self._procs(at)
         time_us, head = self._times(rest, at + 9, good & fits)
@@ -336,7 +339,7 @@ class _Block:
     def _odd_procs(self, at: Int64s) -> tuple[Int64s, Bools, Int64s]:
         """Read such numbers of any length; the places are those eight bytes before their end."""
         proc, count, at = signed_in(self.words[at], self.words, at)
-        fits = (count > 0) & (self.bytes[at] == 46)
+        fits = (count > 0) & (self.bytes[at] == 46) & (np.abs(proc) <= MAX_ID)
         _, count, at = signed_in(self.words[at + 1], self.words, at + 1)
         fits &= (count > 0) & (self.bytes[at] == 41)
         return proc, fits, at + 1 - 8
@@ -400,6 +403,7 @@ class _Block:
         month, day, hour = pair(date, 0), pair(date, 3), pair(date, 6)
         year = pair(front, 0) * 100 + pair(front, 2)
         fits = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (hour <= 23)
+        fits &= ~iso | ((year >= FIRST_YEAR) & (year <= LAST_YEAR))
         good = good & np.repeat(fits, lengths)
         # A run counts for the years only if some line of it is a header at all.
         real = np.logical_or.reduceat(good, np.cumsum(lengths) - lengths) if len(good) else good

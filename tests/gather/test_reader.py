@@ -150,6 +150,22 @@ def test_a_broken_json_event_is_an_oddity(read, event_log):
     assert columns.oddity_counts["malformed"] == 1
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b"2026-11-16", b"0000-01-01"),
+        (b"2026-11-16", b"9999-12-31"),
+        (b"(7.003.", b"(4294967303.003."),
+        (b"(7.003.", b"(7.4294967299."),
+    ],
+)
+def test_a_date_or_job_id_that_cannot_be_opens_no_event(read, right, wrong):
+    """An id of more than 32 bits would otherwise pass for another job's."""
+    columns = read(RELEASE + HOLD.replace(right, wrong) + RELEASE, zone="America/Chicago")
+    assert columns.type.tolist() == [13, 13]
+    assert columns.oddity_counts["foreign"] == 3
+
+
 # Dates without a year.
 
 
