@@ -47,8 +47,9 @@ MAX_ODDITIES = 50
 EXCERPT_BYTES = 60
 # Dates without a year that step back by more than this have passed New Year.
 DISORDER_DAYS = 2
-# Beyond these nothing is HTCondor's: its job ids are of 32 bits.
+# Beyond these nothing is HTCondor's: its job ids are of 32 bits, event numbers of three digits.
 MAX_ID = (1 << 31) - 1
+MAX_TYPE = 999
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 
 _LARGE_BYTES = 8 << 20
@@ -454,36 +455,29 @@ class _Block:
         rows: list[tuple[int, ...]] = []
         locals_: list[bool] = []
         never = len(self.starts)
-        done = -1
-        for line in lines.tolist():
-            index = int(np.searchsorted(headers.line, line)) - 1
-            inside = index >= 0 and line < ends[index] and ends[index] < never
-            if line <= done or inside:
+        openers = [line for line in lines.tolist() if self._line(line) in _OBJECTS]
+        for line, following in zip(openers, [*openers[1:], never], strict=False):
+            index = int(np.searchsorted(headers.line, line))
+            if index > 0 and line < ends[index - 1] < never:
                 continue  # a line of an event that is open already
-            opening = self._line(line)
-            if opening not in _OBJECTS:
-                continue
-            form, closing, parse = _OBJECTS[opening]
-            end = self._find_line(line + 1, closing)
+            # Its closing line is missing where another event opens first.
+            limit = min([following, *headers.line[index : index + 1].tolist()])
+            form, closing, parse = _OBJECTS[self._line(line)]
+            end = self._find_line(line + 1, closing, limit)
             if end == never and not self.final:
                 rows.append((line, -1, 0, 0, 0, 0, form, never))
                 locals_.append(False)
                 break
-            done = end
             text = self.data[self.starts[line] : self._line_end(min(end, never - 1))]
             try:
                 ad = parse(text.decode("utf-8", "replace"))
-                kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
-                cluster, proc = int(ad.get("Cluster", -1)), int(ad.get("Proc", -1))
-            except (ValueError, KeyError, TypeError):
-                time = None
-            if time is None:
+                kind, cluster, proc, micros, is_local = _header_of(ad)
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 self.notes.append((int(self.starts[line]), "malformed"))
                 continue
-            seconds, micros = _iso_seconds(time)
             self.ads[int(self.starts[line])] = ad
-            rows.append((line, kind, cluster, proc, seconds * 1_000_000 + micros, 0, form, end))
-            locals_.append(not time[8])
+            rows.append((line, kind, cluster, proc, micros, 0, form, end))
+            locals_.append(is_local)
         if not rows:
             return headers, ends
         added = np.array(rows, dtype=np.int64)
@@ -494,7 +488,10 @@ class _Block:
         columns = [np.append(a, b) for a, b in zip((*headers, ends), added.T, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         *merged, ends = (column[order] for column in columns)
-        return _Headers(*merged), ends
+        found = _Headers(*merged)
+        # A text event without its closing line ends where an object opens, if that is whole.
+        openings = np.where(ends == never, never, found.line)
+        return found, np.minimum(ends, np.append(openings[1:], never))
 
     def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
         """Drop what is unfinished, note what is odd, and build the columns."""
@@ -620,17 +617,18 @@ class _Block:
     def _line_lengths(self, lines: npt.NDArray[np.intp]) -> Int64s:
         return self.bounds[lines + 1] - self.starts[lines] - 1
 
-    def _find_line(self, line: int, content: bytes) -> int:
-        """Return the first line from `line` on that is `content`, or the number of lines."""
-        if line >= len(self.starts):
-            return len(self.starts)
-        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1, self.size)
+    def _find_line(self, line: int, content: bytes, limit: int) -> int:
+        """Return the first line from `line` on that is `content`, or `limit` if none before is."""
+        if line >= limit:
+            return limit
+        until = int(self.starts[limit]) if limit < len(self.starts) else self.size
+        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1, until)
         while at >= 0:
             found = int(np.searchsorted(self.starts, at + 1))
             if self._line(found) == content:
                 return found
-            at = self.data.find(b"\n" + content, at + 1, self.size)
-        return len(self.starts)
+            at = self.data.find(b"\n" + content, at + 1, until)
+        return limit
 
 
 _MIX = np.int64(0x1E3779B97F4A7C15)  # odd: spreads what differs over the high bits
@@ -680,7 +678,18 @@ def _days(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
     return year * 365 + leaps + (shifted * 153 + 2) // 5 + day - 1 - 719468
 
 
-def _iso_seconds(match: re.Match[str]) -> tuple[int, int]:
-    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+def _header_of(ad: dict[str, Any]) -> tuple[int, int, int, int, bool]:
+    """Return an event's number, cluster, proc, microseconds since 1970, and if these are local.
+
+    Raises what Python raises for an event that cannot be one.
+    """
+    kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
+    cluster, proc = int(ad.get("Cluster", -1)), int(ad.get("Proc", -1))
+    if time is None or not 0 <= kind <= MAX_TYPE or max(abs(cluster), abs(proc)) > MAX_ID:
+        raise ValueError("not an event that HTCondor writes")
+    year, month, day, hour, minute, second = (int(time[group]) for group in range(1, 7))
+    if not FIRST_YEAR <= year <= LAST_YEAR:
+        raise ValueError("not a date that HTCondor writes")
     moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
-    return int(moment.timestamp()), int((match[7] or "").ljust(6, "0"))
+    micros = int(moment.timestamp()) * 1_000_000 + int((time[7] or "").ljust(6, "0"))
+    return kind, cluster, proc, micros, not time[8]

@@ -19,6 +19,10 @@ HOLD = (
     b"\tCode 21 Subcode 102\n...\n"
 )
 RELEASE = b"013 (7.003.000) 2026-11-16 02:05:00 Job was released.\n\tvia condor_release\n...\n"
+JSON_HOLD = (
+    b'{\n  "MyType": "JobHeldEvent",\n  "Cluster": 7,\n  "Proc": 3,\n  "EventTypeNumber": 12,\n'
+    b'  "EventTime": "2026-11-16T02:01:42",\n  "HoldReason": "memory"\n}\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +155,33 @@ def test_a_broken_json_event_is_an_oddity(read, event_log):
 
 
 @pytest.mark.parametrize(
+    ("wrong", "instead"),
+    [
+        (b'"EventTime": "2026-11-16T02:01:42"', b'"EventTime": "2026-13-45T02:01:42"'),
+        (b'"EventTime": "2026-11-16T02:01:42"', b'"EventTime": "0000-01-01T02:01:42"'),
+        (b'"Cluster": 7', b'"Cluster": 4294967303'),
+        (b'"Cluster": 7', b'"Cluster": 1' + b"0" * 30),
+        (b'"Proc": 3', b'"Proc": Infinity'),
+        (b'"EventTypeNumber": 12', b'"EventTypeNumber": 5000'),
+        (b'"EventTypeNumber": 12', b'"EventTypeNumber": -1'),
+        (b'"Proc": 3', b'"Proc": ' + b"[" * 100_000 + b"]" * 100_000),
+    ],
+)
+def test_a_json_event_that_cannot_be_is_an_oddity_and_stops_nothing(read, wrong, instead):
+    assert wrong in JSON_HOLD
+    columns = read(JSON_HOLD + JSON_HOLD.replace(wrong, instead) + HOLD, zone="America/Chicago")
+    assert columns.cluster.tolist() == [7, 7]
+    assert columns.oddity_counts["malformed"] == 1
+
+
+def test_an_xml_event_nested_too_deeply_is_an_oddity(read):
+    deep = b'<a n="x"><c>' * 100_000 + b"</c></a>" * 100_000
+    columns = read(b"<c>\n" + deep + b"\n</c>\n" + HOLD)
+    assert len(columns) == 1
+    assert columns.oddity_counts["malformed"] == 1
+
+
+@pytest.mark.parametrize(
     ("right", "wrong"),
     [
         (b"2026-11-16", b"0000-01-01"),
@@ -164,6 +195,18 @@ def test_a_date_or_job_id_that_cannot_be_opens_no_event(read, right, wrong):
     columns = read(RELEASE + HOLD.replace(right, wrong) + RELEASE, zone="America/Chicago")
     assert columns.type.tolist() == [13, 13]
     assert columns.oddity_counts["foreign"] == 3
+
+
+def test_an_event_that_was_torn_does_not_take_the_next_ones_with_it(read):
+    """A crash in the middle of an event, after which HTCondor goes on writing."""
+    for torn in (JSON_HOLD[:60] + b"\n", b'<c>\n    <a n="Info"><s>Global\n'):
+        for log in (JSON_HOLD + torn + JSON_HOLD, HOLD + torn + HOLD):
+            columns = read(log, final=False)
+            assert (len(columns), columns.size) == (2, len(log))
+            assert columns.oddity_counts["malformed"] == 1
+    columns = read(RELEASE[:-4] + JSON_HOLD, final=False)
+    assert columns.type.tolist() == [13, 12]
+    assert columns.oddity_counts == {"unclosed": 1}
 
 
 # Dates without a year.
