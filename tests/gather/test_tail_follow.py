@@ -67,6 +67,17 @@ def wait_until_stored(store: Path, events: int) -> float:
     raise AssertionError(f"{events} events were not stored in {PATIENCE_SECONDS} s")
 
 
+def test_logs_of_every_form_are_gathered_and_their_holds_worked_out(
+    event_log: Callable[[str], Path], store: Path
+) -> None:
+    logs = sorted(event_log("completed.log").parent.glob("*.log"))
+    result = advice("gather", *logs, "--store", store)
+    assert (result.returncode, result.stderr) == (0, "")
+    with Store(store, readonly=True) as reading:
+        holds = reading.counts_by_type()[12]
+        assert reading.rows("SELECT count(*) FROM kept_episodes") == [(holds,)]
+
+
 def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store: Path) -> None:
     good, prose = tmp_path / "good.log", tmp_path / "prose.txt"
     good.write_bytes(held_event(1) + held_event(2))
