@@ -206,6 +206,8 @@ class Store:
     ) -> None:
         self.path = Path(path)
         self.readonly = readonly
+        if os.path.isdir(self.path):
+            raise StoreUnreachable(f"{self.path}: is a directory; name a file in it with --store")
         self._lock = None if readonly else _WriterLock(self.path, wait)
         try:
             with self._translated():
@@ -230,7 +232,7 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         if self.readonly:
-            if not self.path.exists():
+            if not _is_there(self.path):
                 raise StoreUnreachable(
                     f"{self.path}: there is no store yet; "
                     "make it with `condor-advice gather LOG` or name one with --store"
@@ -619,6 +621,16 @@ def _join(first: EventColumns, second: EventColumns) -> EventColumns:
     }
     data = first.data + second.data
     return EventColumns(source=data, size=len(data), base=first.base, **joined)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StoreUnreachable(
+            f"{path}: the store cannot be looked at ({error.strerror}); check the permissions of "
+            "its directory, or name another with --store"
+        ) from None
 
 
 def _create_private(path: Path) -> None:

@@ -20,6 +20,7 @@ from condor_advice.gather.store import (
     Store,
     StoreBusy,
     StoreDamaged,
+    StoreUnreachable,
     default_store_path,
 )
 
@@ -187,6 +188,34 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AdviceError, match="cannot be written .*name another with --store"):
         Store(tmp_path / "file" / "s")
+
+
+def test_a_directory_is_no_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path, ".", "/"):
+        for readonly in (False, True):
+            with pytest.raises(StoreUnreachable, match="is a directory; name a file"):
+                Store(path, readonly=readonly)
+
+
+def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log):
+    fill(tmp_path / "closed" / "s", log, len(log))
+    (tmp_path / "closed").chmod(0)
+    command = [
+        sys.executable,
+        "-m",
+        "condor_advice",
+        "status",
+        "--store",
+        tmp_path / "closed" / "s",
+    ]
+    if os.geteuid() == 0:
+        drop = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}", *command]
+    result = subprocess.run(command, capture_output=True, text=True)
+    (tmp_path / "closed").chmod(0o700)
+    assert result.returncode == 4
+    assert "s: the store cannot be looked at (Permission denied); check" in result.stderr
 
 
 def test_the_second_writer_is_told_who_holds_the_store(tmp_path):
