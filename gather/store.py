@@ -16,7 +16,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -284,7 +284,9 @@ class Store:
             db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
             db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            # SQLite has rolled back by itself after some errors, such as a full disk.
+            if db.in_transaction:
+                db.execute("ROLLBACK")
             raise
 
     @contextmanager
@@ -661,6 +663,12 @@ def _explain(path: Path, error: sqlite3.DatabaseError) -> AdviceError:
             f"{path}: the store cannot be opened or written ({error}); check its permissions "
             "and those of its directory, or name another with --store"
         )
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnreachable(
+            f"{path}: the disk does not take or give what it should ({error}); nothing was half "
+            "written: see whether a quota or file size limit is reached, or the disk fails, then "
+            "run the same command again"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path}: the store is busy ({error}); try again in a moment")
     return StoreUnreachable(f"{path}: {error}")
@@ -695,8 +703,9 @@ class _WriterLock:
                     ) from None
                 time.sleep(0.05)
         us = {"pid": os.getpid(), "host": os.uname().nodename, "command": sys.argv[:4]}
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(us).encode(), 0)
+        with suppress(OSError):  # on a full disk: who holds it is a courtesy, the lock holds
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(us).encode(), 0)
 
     def release(self) -> None:
         if self._fd >= 0:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -121,6 +122,29 @@ def test_a_full_disk_is_said_clearly_and_loses_nothing(tmp_path, log):
         offset = store.cursor("/log").offset
         assert offset in (len(first.data), len(log))
         assert b"".join(store.log_text("/log"))[: len(first.data)] == first.data
+
+
+@pytest.mark.parametrize("limit_bytes", [10_000, 60_000, 140_000])
+def test_a_quota_is_said_clearly_whenever_it_is_reached(tmp_path, event_log, limit_bytes):
+    """A limit of file sizes refuses what a quota would: at the first table, or later."""
+    arguments = [event_log("global_json.log"), "--store", tmp_path / "s"]
+    command = [sys.executable, "-m", "condor_advice", "gather", *arguments]
+    limited = subprocess.run(
+        ["prlimit", f"--fsize={limit_bytes}", *command], capture_output=True, text=True
+    )
+    assert limited.returncode == 4
+    assert re.search(r"s: the disk .*disk I/O error.*quota.*run the same", limited.stderr)
+    assert "Traceback" not in limited.stderr
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert (again.returncode, again.stderr) == (0, "")
+    with Store(tmp_path / "s", readonly=True) as store:
+        whole = event_log("global_json.log").read_bytes()
+        assert b"".join(store.log_text(str(arguments[0]))) == whole
+
+
+def test_a_disk_without_room_for_the_lock_does_not_keep_a_writer_out(tmp_path, log):
+    (tmp_path / "s.lock").symlink_to("/dev/full")
+    fill(tmp_path / "s", log, len(log))
 
 
 @pytest.mark.parametrize(
