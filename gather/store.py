@@ -166,6 +166,12 @@ class StoreDamaged(StoreUnreachable):
     """The file is no store, or SQLite finds it damaged."""
 
 
+class _DamagedPiece(sqlite3.DatabaseError):
+    """Damage within a value, of which SQLite does not know."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
     """Open an SQLite file to read, also one in a directory that is not the caller's.
 
@@ -294,7 +300,8 @@ class Store:
         """Turn SQLite's errors into ones that say what to do."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        # SQLite quotes what is damaged, and that need not be text.
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _explain(self.path, error) from error
 
     # Writing.
@@ -409,7 +416,8 @@ class Store:
             import zstandard
 
             # Level 1: event logs shrink tenfold at any level, and reading must stay fast.
-            self._compress = zstandard.ZstdCompressor(level=1).compress
+            # With a checksum, since SQLite has none: damage must not pass for what a log said.
+            self._compress = zstandard.ZstdCompressor(level=1, write_checksum=True).compress
         squeezed: bytes = self._compress(data)
         return squeezed
 
@@ -594,7 +602,10 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
     from condor_advice.gather.reader import EventColumns
 
     expand = zstandard.ZstdDecompressor().decompress
-    raw, data = expand(packed), expand(text)
+    try:
+        raw, data = expand(packed), expand(text)
+    except zstandard.ZstdError as error:
+        raise _DamagedPiece(str(error)) from error
     count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
     found: dict[str, Any] = {}
     at = 0
@@ -647,9 +658,10 @@ def _create_private(path: Path) -> None:
         ) from None
 
 
-def _explain(path: Path, error: sqlite3.DatabaseError) -> AdviceError:
+def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> AdviceError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    if damaged or isinstance(error, UnicodeDecodeError):
         return StoreDamaged(
             f"{path}: not a store, or damaged ({error}); move it away and gather the logs again"
         )

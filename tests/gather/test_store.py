@@ -163,6 +163,24 @@ def test_a_damaged_store_is_refused_with_what_to_do(tmp_path, content, message):
     assert (tmp_path / "s").read_bytes() == content
 
 
+def test_a_damaged_piece_is_refused_and_never_passes_for_a_log(tmp_path, log):
+    """SQLite knows nothing of what is in a value; a disk that flips a bit there is found out."""
+    fill(tmp_path / "s", log, len(log))
+    with Store(tmp_path / "s", readonly=True) as store:
+        [(text,)] = store.rows("SELECT text FROM pieces")
+    whole = (tmp_path / "s").read_bytes()
+    page = whole.find(text[-1000:-500])  # a large value lies on many pages, each in one place
+    for at in range(page, page + 500, 50):
+        damaged = bytearray(whole)
+        damaged[at] ^= 16
+        (tmp_path / "s").write_bytes(damaged)
+        with (
+            Store(tmp_path / "s") as store,
+            pytest.raises(StoreDamaged, match="s: .*damaged.*move it away"),
+        ):
+            list(store.log_text("/log"))
+
+
 def test_another_programs_database_is_not_touched(tmp_path):
     with sqlite3.connect(tmp_path / "s") as db:
         db.execute("CREATE TABLE mine (x)")
