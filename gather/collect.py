@@ -68,7 +68,7 @@ class Collector:
         """How much there is to read now, over all logs that can be read."""
         total = 0
         for log in self.gathered:
-            with contextlib.suppress(AdviceError):
+            with contextlib.suppress(AdviceError, OSError):
                 total += self._tail(log).unread_bytes()
         return total
 

@@ -87,13 +87,15 @@ def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
     for name, rank in candidates:
         try:
             status = os.stat(name)
-        except FileNotFoundError:
-            missing += rank > 0
-            if missing > MISSING_ROTATIONS:
-                break
-            continue
         except OSError as error:
-            raise UnreadableLog(f"{name}: {_why(error)}") from error
+            # The name of a rotation may be too long where the log's own is not.
+            absent = error.errno == errno.ENOENT or (rank and error.errno == errno.ENAMETOOLONG)
+            if absent:
+                missing += rank > 0
+                if missing > MISSING_ROTATIONS:
+                    break
+                continue
+            raise UnreadableLog(f"{name}: {why(error)}") from error
         missing = 0
         found.append((name, rank, (status.st_dev, status.st_ino)))
     return found
@@ -144,7 +146,7 @@ def _open(name: str, rank: int) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnreadableLog(f"{name}: {_why(error)}") from error
+        raise UnreadableLog(f"{name}: {why(error)}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
         os.close(fd)
@@ -210,7 +212,8 @@ def _has_hole(ranks: Sequence[int]) -> bool:
     return any(rank not in ranks for rank in range(1, highest))
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """Say why a file cannot be read, and what to do about it."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
             "permission denied; run as a user who may read it (often root or condor), "

@@ -24,6 +24,7 @@ from condor_advice.gather.look import (
     UnreadableLog,
     close_all,
     look,
+    why,
 )
 from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
 from condor_advice.gather.rotation import (
@@ -112,6 +113,14 @@ class LogTail:
 
         `progress` is told of bytes done; `stopping` is asked between transactions.
         """
+        try:
+            return self._advance(progress, stopping)
+        except OSError as error:
+            # The disk or its server fails. What is open may be of no use any more (ESTALE).
+            self.close()
+            raise UnreadableLog(f"{self.log}: {why(error)}") from error
+
+    def _advance(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> Advance:
         events = 0
         while not stopping():
             if self._is_plain():

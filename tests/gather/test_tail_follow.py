@@ -95,6 +95,23 @@ def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store:
     assert [log["log"] for log in found["logs"]] == [str(good)]
 
 
+def test_a_disk_that_fails_stops_one_log_and_no_other(tmp_path: Path, store: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(held_event(1))
+    failing = Path("/proc/self/mem")  # a regular file whose first bytes cannot be read
+    result = advice("gather", failing, log, "--store", store)
+    assert result.returncode == 1
+    assert result.stdout == f"{log}: 1 new events\n"
+    assert result.stderr == f"condor-advice: {failing}: cannot be read: Input/output error\n"
+
+
+def test_a_log_may_have_the_longest_name_there_is(tmp_path: Path, store: Path) -> None:
+    log = tmp_path / ("x" * 255)
+    log.write_bytes(held_event(1))
+    result = advice("gather", log, "--store", store)
+    assert (result.returncode, result.stdout) == (0, f"{log}: 1 new events\n")
+
+
 def test_a_log_without_permission_says_who_may_read_it(tmp_path: Path, store: Path) -> None:
     log = tmp_path / "EventLog"
     log.write_bytes(held_event(1))
