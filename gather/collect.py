@@ -125,14 +125,14 @@ class Collector:
             return None  # no better than it was
         before, gaps = str(found.error), len(found.gaps)
         wait = None
-        tail = self._tail(log)
         try:
-            advance = tail.advance(progress, lambda: self._stopping)
+            advance = self._tail(log).advance(progress, lambda: self._stopping)
             found.events += advance.events
             wait, found.error = advance.wait, None
         except (NoSuchLog, UnreadableLog) as error:
             found.error, found.refused = error, _state_of(log)
-        found.gaps = list(tail.gaps)
+        if log in self._tails:
+            found.gaps = list(self._tails[log].gaps)
         if str(found.error) != before or len(found.gaps) > gaps:
             self._notice(found)
         return wait

@@ -82,6 +82,11 @@ class LogTail:
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.log = os.path.abspath(log)
+        if not _is_text(self.log):
+            raise UnreadableLog(
+                f"{self.log!r}: its name is not UTF-8, so the store cannot keep it; gather it "
+                "through a link (`ln -s`) that has another name"
+            )
         self._store = store
         self._access_point = access_point
         self._clock = clock
@@ -502,6 +507,11 @@ class _Step:
 class _Read:
     events: int
     intact: bool
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name is characters; Python carries other bytes as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _bytes_before(fd: int, offset: int, start: int) -> bytes:

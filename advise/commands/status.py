@@ -121,7 +121,8 @@ def _print(found: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"{found['store']}: {found['events']:,} events of {len(found['logs'])} log(s), "
-        f"{found['store_bytes'] / 1e6:,.1f} MB"
+        f"{found['store_bytes'] / 1e6:,.1f} MB",
+        markup=False,
     )
     for log in found["logs"]:
         console.print(f"\n{log['log']} (access point {log['access_point']})", markup=False)

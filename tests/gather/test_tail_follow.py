@@ -112,6 +112,26 @@ def test_a_log_may_have_the_longest_name_there_is(tmp_path: Path, store: Path) -
     assert (result.returncode, result.stdout) == (0, f"{log}: 1 new events\n")
 
 
+def test_a_name_that_is_not_utf8_stops_one_log_and_no_other(tmp_path: Path, store: Path) -> None:
+    strange, log = os.fsencode(tmp_path) + b"/caf\xe9.log", tmp_path / "[b] log\n"
+    for path in (strange, log):
+        Path(os.fsdecode(path)).write_bytes(held_event(1))
+    result = advice("gather", os.fsdecode(strange), log, "--store", store)
+    assert result.returncode == 1
+    assert result.stdout == f"{log}: 1 new events\n"
+    assert "its name is not UTF-8, so the store cannot keep it; gather it" in result.stderr
+    link = tmp_path / "link"
+    link.symlink_to(os.fsdecode(strange))
+    assert advice("gather", link, "--store", store).stdout == f"{link}: 1 new events\n"
+
+
+def test_status_shows_a_store_by_its_name_whatever_that_is(tmp_path: Path) -> None:
+    store = tmp_path / "[/b] [red]s"
+    (tmp_path / "log").write_bytes(held_event(1))
+    advice("gather", tmp_path / "log", "--store", store)
+    assert advice("status", "--store", store).stdout.startswith(f"{store}: 1 events of 1 log(s)")
+
+
 def test_a_log_without_permission_says_who_may_read_it(tmp_path: Path, store: Path) -> None:
     log = tmp_path / "EventLog"
     log.write_bytes(held_event(1))
