@@ -21,12 +21,13 @@ DISORDER_SECONDS = 60
 def find_zone(name: str | None = None) -> tzinfo:
     """Return the zone called `name`, or the machine's own when there is no name."""
     if name is None:
-        name = os.environ.get("TZ", "").lstrip(":") or None
-        if name is None:
-            try:
-                with open("/etc/localtime", "rb") as file:
-                    return ZoneInfo.from_file(file, key="localtime")
-            except (OSError, ValueError):
+        name = os.environ.get("TZ", "").removeprefix(":") or "/etc/localtime"
+    if name.startswith("/"):  # as in TZ=:/etc/localtime, which many machines set
+        try:
+            with open(name, "rb") as file:
+                return ZoneInfo.from_file(file, key=name)
+        except (OSError, ValueError):
+            if name == "/etc/localtime":
                 return UTC
     if name.upper() in ("UTC", "Z"):
         return UTC

@@ -300,6 +300,13 @@ def test_a_little_disorder_in_the_repeated_hour_is_no_clock_change(read):
     assert [columns.time(row).hour for row in range(3)] == [6, 6, 6]
 
 
+@pytest.mark.parametrize("name", [":/usr/share/zoneinfo/America/Chicago", ":America/Chicago"])
+def test_the_zone_may_be_set_as_a_file_or_a_name(read, monkeypatch, name):
+    monkeypatch.setenv("TZ", name)
+    columns = read(HOLD, zone=None)
+    assert columns.time(0) == datetime(2026, 11, 16, 8, 1, 42, tzinfo=UTC)
+
+
 def test_an_unknown_zone_is_refused_with_advice():
     with pytest.raises(AdviceError, match="Mars/Olympus.*America/Chicago"):
         find_zone("Mars/Olympus")
