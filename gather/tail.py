@@ -349,14 +349,11 @@ class LogTail:
             whole = len(fresh) >= want
             if position.offset == 0 and self._reader.year is None:
                 self._reader.year = self._first_year(fresh)
-            columns, consumed = read_block(
-                fresh,
-                self._reader,
-                base=position.offset,
-                clock=self._clock,
-                final=whole and want >= MAX_EVENT_BYTES,
-                size=min(len(fresh), want),
-            )
+            size = min(len(fresh), want)
+            columns, consumed = self._read_block(fresh, size, final=False)
+            if not consumed and whole and want >= MAX_EVENT_BYTES:
+                # Only now: what is cut at the block's end would be torn here, too.
+                columns, consumed = self._read_block(fresh, size, final=True)
             if not len(columns) and position.offset == 0:
                 self._refuse_foreign(fresh, consumed)
             if consumed:
@@ -369,6 +366,11 @@ class LogTail:
             if not whole:
                 break
         return _Read(events, intact=True)
+
+    def _read_block(self, data: bytes, size: int, *, final: bool) -> tuple[EventColumns, int]:
+        assert self._position is not None
+        base = self._position.offset
+        return read_block(data, self._reader, base=base, clock=self._clock, final=final, size=size)
 
     def _first_year(self, beginning: bytes) -> int | None:
         """Return the year in which a log begins whose dates have none."""

@@ -419,3 +419,17 @@ def test_a_short_beginning_needs_the_inode_too() -> None:
     assert not file(short, 2).bears(file(short, 1).fingerprint(complete=True))
     assert file(short, 1).bears(file(short, 1).fingerprint(complete=True))
     assert file(long + held_event(2), 2).bears(file(long, 1).fingerprint())
+
+
+def test_an_endless_line_costs_no_event_behind_it(
+    tmp_path: Path, store: Store, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event is given up when it fills a block of the largest size, and then alone."""
+    monkeypatch.setattr("condor_advice.gather.tail.MAX_EVENT_BYTES", 1 << 16)
+    for endless in (b"x" * 100_000, b"\n" + held_event(9)[:-30] + b"x" * 50_000 + b"\n...\n"):
+        log = tmp_path / f"log{len(endless)}"
+        log.write_bytes(held_event(0) + endless + b"\n" + b"".join(events(*range(10, 1000))))
+        follow(log, block_bytes=1 << 12).advance()
+        [found] = [one for one in store.logs() if one.cursor.log == str(log)]
+        assert found.events_by_type[12] >= 991
+        assert found.oddities.get("torn", 0) == 0
