@@ -26,7 +26,7 @@ class Gathered:
     gaps: list[Gap] = field(default_factory=list)
     reported: int = 0  # how many of the gaps the user has been told of
     error: AdviceError | None = None  # why nothing (more) could be read
-    refused: tuple[int, ...] = ()  # the state of the file that was refused
+    seen: tuple[int, ...] | None = None  # the state of the file that was refused, or let go
 
 
 class Collector:
@@ -56,6 +56,7 @@ class Collector:
         self._tails: dict[str, LogTail] = {}
         self._watcher: Watcher | None = None
         self._stopping = False
+        self._crowded = False  # there are more logs than files that may be open
         self.gathered = {log: Gathered(log) for log in dict.fromkeys(map(os.path.abspath, logs))}
 
     def stop(self) -> None:
@@ -86,7 +87,7 @@ class Collector:
 
     def follow(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read all that is new, and what comes, until `stop`."""
-        _allow_open_files(2 * len(self.gathered) + 64)
+        self._crowded = not _allow_open_files(2 * len(self.gathered) + 64)
         with self._watching() as watcher:
             while not self._stopping:
                 waits = [self._advance(log, progress) for log in self.gathered]
@@ -121,18 +122,23 @@ class Collector:
     def _advance(self, log: str, progress: Callable[[int], None]) -> float | None:
         """Read one log; what is wrong with it must not keep the others from being read."""
         found = self.gathered[log]
-        if found.error is not None and _state_of(log) == found.refused:
+        state = _state_of(log)  # before it is read: what comes while it is must not be missed
+        if state == found.seen:
             return None  # no better than it was
         before, gaps = str(found.error), len(found.gaps)
-        wait = None
+        wait = found.seen = None
         try:
             advance = self._tail(log).advance(progress, lambda: self._stopping)
             found.events += advance.events
             wait, found.error = advance.wait, None
         except (NoSuchLog, UnreadableLog) as error:
-            found.error, found.refused = error, _state_of(log)
-        if log in self._tails:
-            found.gaps = list(self._tails[log].gaps)
+            found.error, found.seen = error, state
+        tail = self._tails.get(log)
+        if tail is not None:
+            found.gaps = list(tail.gaps)
+            if self._crowded and wait is None:
+                tail.close()  # it is opened again when it has changed
+                found.seen = state
         if str(found.error) != before or len(found.gaps) > gaps:
             self._notice(found)
         return wait
@@ -154,10 +160,15 @@ def _no_progress(_: int) -> None:
     """Take no notice."""
 
 
-def _allow_open_files(wanted: int) -> None:
-    """Each followed log is kept open; the usual limit of 1024 may be too low."""
+def _allow_open_files(wanted: int) -> bool:
+    """Each followed log is kept open; the usual limit of 1024 may be too low.
+
+    False when so many cannot be had.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < enough:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+            soft = enough
+    return soft == resource.RLIM_INFINITY or soft >= wanted

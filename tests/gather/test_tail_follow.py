@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -256,6 +257,24 @@ def test_a_signal_ends_following_after_the_current_transaction(
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert time.monotonic() - start < 5
     assert (process.returncode, output, errors) == (0, f"{log}: 20 new events\n", "")
+
+
+def test_more_logs_are_followed_than_files_may_be_open(
+    tmp_path: Path, store: Path, follow: Callable[..., subprocess.Popen[str]]
+) -> None:
+    logs = [tmp_path / f"{number}.log" for number in range(100)]
+    for log in logs:
+        log.write_bytes(held_event(1))
+    process = follow(*logs)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, 64))  # before it looks at any
+    wait_until_stored(store, len(logs))
+    for log in logs:
+        with log.open("ab") as file:
+            file.write(held_event(2))
+    wait_until_stored(store, 2 * len(logs))
+    process.terminate()
+    assert process.communicate()[1] == ""
+    assert process.returncode == 0
 
 
 def test_an_idle_follower_uses_nearly_no_cpu(
