@@ -546,8 +546,8 @@ def cursor_of(
     return Cursor(
         log=log,
         access_point=access_point,
-        device=mark.device,
-        inode=mark.inode,
+        device=_signed(mark.device),
+        inode=_signed(mark.inode),
         head=bytes.fromhex(mark.digest),
         head_length=mark.length,
         offset=position.offset,
@@ -558,14 +558,19 @@ def cursor_of(
     )
 
 
+def _signed(number: int) -> int:
+    """Return a number of 64 bits as SQLite takes it; some file systems use all bits for inodes."""
+    return number - (1 << 64) if number >> 63 else number
+
+
 def position_of(cursor: Cursor) -> Position:
     """Read back what `cursor_of` wrote."""
     state = json.loads(cursor.state)
     header = state["header"]
     return Position(
         mark=Fingerprint(
-            device=cursor.device,
-            inode=cursor.inode,
+            device=cursor.device % (1 << 64),
+            inode=cursor.inode % (1 << 64),
             start=state["start"],
             length=cursor.head_length,
             digest=cursor.head.hex(),

@@ -11,9 +11,10 @@ import pytest
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.look import NoSuchLog, UnreadableLog
-from condor_advice.gather.rotation import LogFile, read_header
+from condor_advice.gather.reader import ReaderState
+from condor_advice.gather.rotation import Fingerprint, LogFile, Position, read_header
 from condor_advice.gather.store import Store
-from condor_advice.gather.tail import LogTail, unread_bytes
+from condor_advice.gather.tail import LogTail, cursor_of, position_of, unread_bytes
 from condor_advice.lab.rotating_log import RotatingLog, held_event
 
 CLOCK = Clock(find_zone("UTC"))
@@ -433,3 +434,14 @@ def test_an_endless_line_costs_no_event_behind_it(
         [found] = [one for one in store.logs() if one.cursor.log == str(log)]
         assert found.events_by_type[12] >= 991
         assert found.oddities.get("torn", 0) == 0
+
+
+@pytest.mark.parametrize("inode", [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_an_inode_of_64_bits_is_kept_and_known_again(store: Store, inode: int) -> None:
+    """GlusterFS and others use the highest bit too; SQLite's numbers have a sign."""
+    mark = Fingerprint(device=5, inode=inode, start=0, length=512, digest="00" * 12)
+    position = Position(mark=mark, offset=600, header=None, events=7, done=(mark,))
+    store.append(None, cursor_of("/log", "ap", position, ReaderState()))
+    cursor = store.cursor("/log")
+    assert cursor is not None
+    assert position_of(cursor) == position
