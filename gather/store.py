@@ -514,8 +514,9 @@ class Store:
 
         `latest` limits how many pieces of the log are looked at, newest first.
         """
-        low = job_key(cluster, proc or 0)
-        high = low if proc is not None else job_key(cluster, (1 << 32) - 1)
+        # Events of a cluster as a whole (035, 036) have the proc -1.
+        low = job_key(cluster, -1 if proc is None else proc)
+        high = low if proc is not None else job_key(cluster, (1 << 31) - 1)
         found = self._piece_rows(
             "pieces.id IN (SELECT DISTINCT piece FROM jobs WHERE job BETWEEN ? AND ?"
             " ORDER BY piece DESC LIMIT ?) ORDER BY pieces.id",

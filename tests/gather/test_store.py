@@ -88,6 +88,20 @@ def test_small_pieces_are_merged_and_jobs_are_still_found(tmp_path, event_log):
         assert len(piece.columns) == len(whole)
 
 
+def test_a_cluster_is_found_with_the_events_that_are_of_no_single_job(tmp_path):
+    event = (
+        b"%03d (%s.000) 2026-11-16 02:01:42 Cluster or job\n" + b"\t" + b"x" * 300_000 + b"\n...\n"
+    )
+    log = b"".join(
+        event % (kind, job.encode())
+        for kind, job in ((35, "7.-01"), (0, "7.000"), (0, "6.000"), (36, "7.-01"))
+    )
+    fill(tmp_path / "s", log, len(log) // 4)
+    with Store(tmp_path / "s", readonly=True) as store:
+        kinds = {n: [k for p in store.job_pieces(n) for k in p.columns.type] for n in (6, 7, 8)}
+    assert kinds == {6: [0], 7: [35, 0, 36], 8: []}
+
+
 def test_events_oddities_gaps_and_cursor_commit_together_or_not_at_all(tmp_path, log, monkeypatch):
     first, second = blocks(log, len(log) // 2)[:2]
     gap = Gap("/log", 1.0, "a rotation was missed", 10, 2, 3, 5)
