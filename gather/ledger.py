@@ -282,7 +282,9 @@ class Ledger:
     def _transaction(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
         """One transaction; only what must survive a power cut pays for it."""
         with self._translated():
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+            # Never OFF: this connection may be the one that moves what the collector wrote from
+            # the WAL into the store, and a power cut would then leave a damaged store.
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db

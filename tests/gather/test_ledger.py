@@ -63,6 +63,16 @@ def test_the_same_answer_about_the_same_hold_is_one_row_that_counts(tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_an_answer_written_down_does_not_put_the_store_at_risk_in_a_power_cut(
+    tmp_path: Path,
+) -> None:
+    Store(tmp_path / "store").close()
+    with Ledger(tmp_path / "store") as ledger:
+        ledger.advise([ADVICE])
+        [synchronous] = ledger._db.execute("PRAGMA synchronous").fetchone()
+    assert synchronous >= 1, "at 0 SQLite would take pages for written that are not"
+
+
 def test_an_action_is_written_before_it_happens_and_completed_after(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger") as ledger:
         [begun] = ledger.begin([ACTION])
