@@ -16,6 +16,8 @@ from condor_advice.gather.store import Gap, Store
 from condor_advice.gather.tail import LogTail
 from condor_advice.gather.watch import Watcher
 
+MANY_FILES = 10_000  # rotations of one log, all of which are looked at at once
+
 
 @dataclass
 class Gathered:
@@ -75,6 +77,7 @@ class Collector:
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read all that is new in each log."""
+        _allow_open_files(MANY_FILES)
         for log in self.gathered:
             while not self._stopping:
                 wait = self._advance(log, progress)

@@ -219,4 +219,9 @@ def why(error: OSError) -> str:
             "permission denied; run as a user who may read it (often root or condor), "
             "or ask the administrator to make the log readable"
         )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            "cannot be read: more files are needed than may be open; raise `ulimit -n`, or use "
+            "--no-rotations if what is numbered like a rotation is none"
+        )
     return f"cannot be read: {os.strerror(error.errno) if error.errno else error}"

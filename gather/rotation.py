@@ -150,6 +150,26 @@ class LogFile:
         return digest(covered) == mark.digest and (same_inode or mark.telling)
 
 
+def borne_marks(files: Sequence[LogFile], marks: Sequence[Fingerprint]) -> list[list[Fingerprint]]:
+    """Return for each file those of the fingerprints that it bears.
+
+    Where a log has hundreds of rotations, trying each with each would take minutes.
+    """
+    nameless = [mark for mark in marks if mark.length == 0]
+    by_content: dict[tuple[int, int, str], list[Fingerprint]] = {}
+    for mark in marks:
+        by_content.setdefault((mark.start, mark.length, mark.digest), []).append(mark)
+    extents = {(mark.start, mark.length) for mark in marks if mark.length}
+    found = []
+    for file in files:
+        likely = list(nameless)
+        for start, length in extents:
+            covered = digest(file.head[start : start + length])
+            likely += by_content.get((start, length, covered), ())
+        found.append([mark for mark in likely if file.bears(mark)])
+    return found
+
+
 def _may_become_header(head: bytes) -> bool:
     """Whether these bytes could be the beginning of a header not yet written in full."""
     ending = _HEADER_ENDS.get(head[:1])
@@ -204,7 +224,8 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
     """
     if position is None:
         return Place(None, 0, _worth_reading(chain), ())
-    unread = [file for file in chain if not any(file.bears(mark) for mark in position.done)]
+    done = borne_marks(chain, position.done)
+    unread = [file for file, marks in zip(chain, done, strict=True) if not marks]
     if not position.begun:
         return _locate_unbegun(position, chain, unread)
 

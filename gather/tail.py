@@ -7,6 +7,7 @@ process killed at any moment has lost and doubled nothing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -37,6 +38,7 @@ from condor_advice.gather.rotation import (
     Loss,
     Place,
     Position,
+    borne_marks,
     digest,
     locate,
     loss_between,
@@ -199,24 +201,26 @@ class LogTail:
         now = {(o.file.device, o.file.inode): o.file for o in chain}
         for index, one in enumerate(self._held[1:], start=1):
             waiting, mark = one.file, one.file.fingerprint()
+            # Held files are always in the chain, and nearly always as they were.
+            same = now[waiting.device, waiting.inode]
+            candidates = itertools.chain([same], (opened.file for opened in chain))
             if not mark.telling or any(
-                opened.file.bears(mark) and opened.file.size >= waiting.size for opened in chain
+                file.bears(mark) and file.size >= waiting.size for file in candidates
             ):
                 continue
             loss = Loss(f"{waiting.name} was truncated before it was read", bytes=waiting.size)
             self._commit(None, self._position, self._gaps([loss]))
-            # Held files are always in the chain; from here on it is known as it is now.
-            self._held[index] = OpenFile(now[waiting.device, waiting.inode], one.fd)
+            self._held[index] = OpenFile(same, one.fd)  # from here on it is known as it is now
 
     def _read_late(self, chain: Sequence[OpenFile]) -> int:
         """Read events that were appended to files after these had been finished."""
         events = 0
-        for opened in chain:
+        if self._position is None:
+            return 0
+        borne = borne_marks([opened.file for opened in chain], self._position.done)
+        for opened, marks in zip(chain, borne, strict=True):
             file, position = opened.file, self._position
-            if position is None:
-                return 0
-            marks = [mark for mark in position.done if mark.size and file.bears(mark)]
-            mark = next((m for m in marks if m.inode == file.inode), None)
+            mark = next((m for m in marks if m.size and m.inode == file.inode), None)
             if mark is None or file.size <= mark.size:
                 continue
             if self._last is not None and self._last.file.inode == file.inode:
@@ -276,11 +280,9 @@ class LogTail:
             done = (*done, finished)
         # Of files that have been rotated away nothing need be remembered, except of the
         # last one: whether it is still there tells whether rotations were missed.
-        done = tuple(
-            mark
-            for mark in done
-            if mark is finished or any(opened.file.bears(mark) for opened in chain)
-        )
+        borne = borne_marks([opened.file for opened in chain], done)
+        there = {mark for marks in borne for mark in marks}
+        done = tuple(mark for mark in done if mark is finished or mark in there)
         fresh = Position(mark=file.fingerprint(), offset=0, header=file.header, events=0, done=done)
         self._hold(files, chain)
         if self._position is None and not losses:
@@ -541,7 +543,7 @@ def cursor_of(
         "header": asdict(header) if header else None,
         "events": position.events,
         "tail_length": position.tail_length,
-        "done": [list(asdict(done).values()) for done in position.done],
+        "done": [[getattr(done, name) for name in done.__slots__] for done in position.done],
     }
     return Cursor(
         log=log,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.look import NoSuchLog, UnreadableLog
 from condor_advice.gather.reader import ReaderState
-from condor_advice.gather.rotation import Fingerprint, LogFile, Position, read_header
+from condor_advice.gather.rotation import Fingerprint, LogFile, Position, borne_marks, read_header
 from condor_advice.gather.store import Store
 from condor_advice.gather.tail import LogTail, cursor_of, position_of, unread_bytes
 from condor_advice.lab.rotating_log import RotatingLog, held_event
@@ -110,6 +112,21 @@ def test_a_json_log_is_known_again_although_rotation_wipes_its_header(
     follow(log).advance()
     assert held(store) == [1, 2, 3]
     assert store.gaps() == []
+
+
+def test_hundreds_of_rotations_are_told_apart_in_no_time() -> None:
+    files = [
+        LogFile(f"log.{rank}", rank, 1, rank, 9000, 0.0, b"%09d" % rank * 300)
+        for rank in range(2000)
+    ]
+    marks = [file.fingerprint() for file in files[::2]]
+    marks += [replace(mark, inode=mark.inode + 1) for mark in marks[:3]]  # a copy bears it, too
+    start = time.process_time()
+    borne = borne_marks(files, marks)
+    assert time.process_time() - start < 1.0
+    for file, found in list(zip(files, borne, strict=True))[:20]:
+        assert set(found) == {mark for mark in marks if file.bears(mark)}
+    assert [len(found) for found in borne[:8]] == [2, 0, 2, 0, 2, 0, 1, 0]
 
 
 @pytest.mark.parametrize("max_rotations", [1, 3])
