@@ -420,9 +420,15 @@ class _Block:
             return
         of_year = _DAYS_BEFORE_MONTH[month[rows]] + day[rows]
         before = of_year[0] if self.state.day_of_year is None else self.state.day_of_year
-        first = self.state.year or datetime.now(UTC).year
+        first = self.state.year or self._year_before()
         year[rows] = first + np.cumsum(_new_years(np.diff(of_year, prepend=before)))
         self.years = until[rows], year[rows], of_year
+
+    def _year_before(self) -> int:
+        """Return the year of the last event, where dates lose their year in the midst of a log."""
+        if self.state.last_utc is None:
+            return datetime.now(UTC).year
+        return datetime.fromtimestamp(self.state.last_utc, UTC).year
 
     def _closing_dots(self, lines: Int64s) -> Int64s:
         """Keep the lines that are `...` and nothing else."""

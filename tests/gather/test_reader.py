@@ -261,6 +261,16 @@ def test_of_a_large_log_without_years_some_dates_tell_the_first(tmp_path):
         assert first_year(file.fileno(), size, day + timedelta(days=1250)) == 2021
 
 
+def test_dates_that_lose_their_year_in_the_midst_of_a_log_go_on_from_the_last():
+    """The format was changed back, and the log is read long after."""
+    state, clock = ReaderState(), Clock(find_zone("UTC"))
+    read_block(HOLD.replace(b"2026", b"2019"), state, base=0, clock=clock)
+    columns, _ = read_block(
+        yearless("11/17 12:00:00", "01/02 12:00:00"), state, base=0, clock=clock
+    )
+    assert [columns.time(row).year for row in range(2)] == [2019, 2020]
+
+
 def test_the_year_is_carried_from_block_to_block():
     state, clock = ReaderState(year=2023), Clock(find_zone("UTC"))
     years = []
