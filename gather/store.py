@@ -223,6 +223,7 @@ class Store:
                 self._lock.release()
             raise
         self._compress: Any = None
+        self._file = _inode(self.path)
 
     def __enter__(self) -> Store:
         return self
@@ -324,6 +325,12 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Lend the connection for one transaction, for tables that other modules keep here."""
+        if _inode(self.path) != self._file:
+            # SQLite would go on writing to a file that nobody can find any more.
+            raise StoreUnreachable(
+                f"{self.path}: the store was deleted or replaced while it was being written to; "
+                "start the command again to read the logs into a new one"
+            )
         with self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -635,6 +642,14 @@ def _join(first: EventColumns, second: EventColumns) -> EventColumns:
     }
     data = first.data + second.data
     return EventColumns(source=data, size=len(data), base=first.base, **joined)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_there(path: Path) -> bool:

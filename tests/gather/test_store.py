@@ -274,6 +274,16 @@ def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log):
     assert "s: the store cannot be looked at (Permission denied); check" in result.stderr
 
 
+def test_a_store_that_is_deleted_while_it_is_written_is_not_written_in_vain(tmp_path, log):
+    first, second = blocks(log, len(log) // 2)[:2]
+    with Store(tmp_path / "s") as store:
+        store.append(first, replace(CURSOR, offset=len(first.data)))
+        for name in ("s", "s-wal", "s-shm"):
+            (tmp_path / name).unlink()
+        with pytest.raises(StoreUnreachable, match="deleted or replaced while .*start .* again"):
+            store.append(second, replace(CURSOR, offset=len(log)))
+
+
 def test_the_second_writer_is_told_who_holds_the_store(tmp_path):
     program = (
         "import sys, time\nfrom condor_advice.gather.store import Store\n"
