@@ -19,7 +19,13 @@ from condor_advice.advise.jobids import WantedJobs
 from condor_advice.advise.site import Site
 from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
 from condor_advice.gather.events import JobId
-from condor_advice.gather.store import Store, StoreUnreachable, default_store_path, job_key
+from condor_advice.gather.store import (
+    NoStoreYet,
+    Store,
+    StoreUnreachable,
+    default_store_path,
+    job_key,
+)
 from condor_advice.preprocess.kept import KeptEpisode, KeptEpisodes
 
 if TYPE_CHECKING:
@@ -333,7 +339,7 @@ def _default_store(found: Found, site: Site) -> KeptEpisodes | None:
     try:
         store = Store(path, readonly=True)
     except StoreUnreachable as error:
-        why = "there is no store yet" if not path.exists() else str(error)
+        why = "there is no store yet" if isinstance(error, NoStoreYet) else str(error)
         found.notes.append(
             f"{why}, so nothing is known of like cases on this access point; "
             "`condor-advice gather` makes one"
@@ -442,7 +448,7 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | No
 def _without_schedd(question: Question, site: Site, error: Unreachable) -> Found:
     """Answer from the store when no schedd does."""
     path = default_store_path()
-    if question.constraint is not None or not path.exists():
+    if question.constraint is not None or not os.path.exists(path):
         raise error
     found = _from_store(question, site, path)
     found.notes.insert(0, f"no schedd answered, so this is what {path} knows ({error})")

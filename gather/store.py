@@ -158,6 +158,10 @@ class StoreUnreachable(Unreachable):
     """The store cannot be opened, read or written."""
 
 
+class NoStoreYet(StoreUnreachable):
+    """There is no file under the store's name."""
+
+
 class StoreBusy(StoreUnreachable):
     """Another process is writing to the store."""
 
@@ -240,7 +244,7 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         if self.readonly:
             if not _is_there(self.path):
-                raise StoreUnreachable(
+                raise NoStoreYet(
                     f"{self.path}: there is no store yet; "
                     "make it with `condor-advice gather LOG` or name one with --store"
                 )

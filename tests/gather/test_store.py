@@ -254,24 +254,26 @@ def test_a_directory_is_no_store(tmp_path, monkeypatch):
                 Store(path, readonly=readonly)
 
 
-def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status"], "s: the store cannot be looked at (Permission denied); check"),
+        (["1.0"], "no answer from HTCondor"),
+    ],
+)
+def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log, arguments, said):
     fill(tmp_path / "closed" / "s", log, len(log))
     (tmp_path / "closed").chmod(0)
-    command = [
-        sys.executable,
-        "-m",
-        "condor_advice",
-        "status",
-        "--store",
-        tmp_path / "closed" / "s",
-    ]
+    command = [sys.executable, "-m", "condor_advice", *arguments]
     if os.geteuid() == 0:
         drop = "-dac_override,-dac_read_search"
         command = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}", *command]
-    result = subprocess.run(command, capture_output=True, text=True)
+    settings = {"CONDOR_ADVICE_STORE": str(tmp_path / "closed" / "s"), "CONDOR_CONFIG": "ONLY_ENV"}
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | settings)
     (tmp_path / "closed").chmod(0o700)
     assert result.returncode == 4
-    assert "s: the store cannot be looked at (Permission denied); check" in result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_store_that_is_deleted_while_it_is_written_is_not_written_in_vain(tmp_path, log):
