@@ -1,6 +1,6 @@
 """Events read per second, side by side with HTCondor's own reader on the same file.
 
-    python bench/reader.py [--events N] [--rounds N] [--memory COPIES] [--log FILE]
+    python bench/reader.py [--events N] [--rounds N] [--memory EVENTS] [--log FILE]
 
 The log, unless one is named, is made of real events (tests/logs) with other job ids and later
 times. Every reader gets the whole of the same file on one core, and CPU time counts.
@@ -55,10 +55,14 @@ CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster":|"Cluster"><i>)(\d+)', re.MULTILINE
 def lives() -> list[tuple[int, list[bytes]]]:
     """Return how often each kind of job comes, and its events, as templates."""
     found = []
+    held = (LOGS / "removed_while_held.log").read_bytes()
+    removal = held[held.index(b"009 (") :]
     for name, share in SHARES.items():
         log = (LOGS / f"{name}.log").read_bytes()
         job = log[4 : log.index(b")") + 1]
         events = [event + b"\n...\n" for event in log.split(b"\n...\n") if job in event[:40]]
+        if not events[-1].startswith((b"005", b"009")):
+            events.append(removal)  # what is left on hold is removed in the end
         # Long jobs report their size again and again; recorded ones are short.
         sizes = [event for event in events if event.startswith(b"006")]
         at = max((n for n, event in enumerate(events) if event.startswith(b"001")), default=0)
@@ -272,30 +276,28 @@ def breakdown(path: Path) -> None:
     )
 
 
-def memory(path: Path, copies: int) -> None:
-    """Print the peak memory of gathering a log, and of one many times as long."""
-    program = (
-        "import resource, sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
+def memory(short: Path, long: Path) -> None:
+    """Print the peak memory of reading a log into a store, and of the command, by its size."""
+    reading = (
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
         "from reader import into_store, keep_freed_memory\nkeep_freed_memory()\n"
         "into_store(Path(sys.argv[1]))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
     )
-    peaks = {}
-    with tempfile.TemporaryDirectory() as directory:
-        long = Path(directory) / "long.log"
-        with long.open("wb") as file:
-            for _ in range(copies):
-                file.write(path.read_bytes())
-        for log in (path, long):
-            command = [sys.executable, "-c", program, str(log), str(Path(__file__).parent)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            peaks[log.stat().st_size >> 20] = int(done.stdout)
+    found: dict[str, dict[int, int]] = {"reading": {}, "command": {}}
+    for log in (short, long):
+        size = log.stat().st_size >> 20
+        command = [sys.executable, "-c", reading, str(log), str(Path(__file__).parent)]
+        found["reading"][size] = peak_mb(command)
+        with tempfile.TemporaryDirectory() as directory:
+            command = ["condor_advice", "gather", str(log), "--store", f"{directory}/store"]
+            found["command"][size] = peak_mb([sys.executable, "-m", *command])
     print(
         json.dumps(
             {
                 "benchmark": "reader.memory",
-                "peak_mb_by_log_mb": peaks,
+                "peak_mb_by_log_mb": found["reading"],
                 "target_mb": 200,
+                "with_hold_episodes": found["command"],
                 "date": time.strftime("%Y-%m-%d"),
             }
         ),
@@ -303,12 +305,21 @@ def memory(path: Path, copies: int) -> None:
     )
 
 
+def peak_mb(command: list[str]) -> int:
+    """Run a command; return the most memory that it had."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command[:4]} ended with {os.waitstatus_to_exitcode(status)}")
+    return usage.ru_maxrss >> 10
+
+
 def main() -> None:
     """Make the log, then race."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--memory", type=int, default=85, metavar="COPIES")  # 2 GB; 0: none
+    parser.add_argument("--memory", type=int, default=8_600_000, metavar="EVENTS")  # 2 GB; 0: none
     parser.add_argument("--log", type=Path, metavar="FILE", help="race on a log of your own")
     options = parser.parse_args()
     keep_freed_memory()  # as `gather` does
@@ -324,7 +335,9 @@ def main() -> None:
         compare_kinds(Path(directory), options.rounds)
         breakdown(path)
         if options.memory:
-            memory(path, options.memory)
+            long = Path(directory) / "long.log"
+            write_log(long, options.memory)
+            memory(path, long)
 
 
 if __name__ == "__main__":

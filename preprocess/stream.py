@@ -41,6 +41,7 @@ from condor_advice.preprocess.features import (
     feature_table,
 )
 from condor_advice.preprocess.labels import OUTCOME_INDEX, Decisions, decide
+from condor_advice.preprocess.shelves import Shelves, among
 from condor_advice.preprocess.steps import (
     STEP,
     Names,
@@ -141,7 +142,7 @@ class EpisodeStream:
         self.spec = spec or TensorSpec()
         self.features = features
         self.names = names or Names()
-        self.live: Steps = empty_steps()
+        self.live = Shelves()
         self.recent: Steps = empty_steps()  # of NEIGHBOUR_KINDS, for drawing neighbours
         self.context = Context()
         self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
@@ -171,7 +172,7 @@ class EpisodeStream:
         self.sequence += len(batch)
         self.counts["events"] += len(batch)
         self._learn_owners(batch)
-        rest, rows = self._join(batch)
+        rows = self._join(batch)
         rows = take_steps(rows, ~self._duplicates(rows, start))
         life, first = self._lives(rows, start)
         kept = ~self._unchanged(rows, life) & ~self._between(rows, life)
@@ -184,18 +185,16 @@ class EpisodeStream:
         self._add_facts(rows, new, point, decisions)
         self._add_channels(rows, new)
         self._remember(rows, new)
-        found = self._emit(rows, life, first, new, decisions, rest)
-        self._retire(rest, rows, life)
+        found = self._emit(rows, life, first, new, decisions)
+        self._retire(rows, life)
         return found
 
     # ---- joining new steps with those of their jobs
 
-    def _join(self, batch: Steps) -> tuple[Steps, Steps]:
-        """Return the steps of jobs without news, and all of those with news by job and order."""
-        touched = _among(self.live["job"], np.unique(batch["job"]))
-        rows = join_steps(take_steps(self.live, touched), batch)
-        order = np.argsort(rows["job"], kind="stable")
-        return take_steps(self.live, ~touched), take_steps(rows, order)
+    def _join(self, batch: Steps) -> Steps:
+        """Return the new steps with all others of their jobs, by job and in order."""
+        rows = join_steps(self.live.take_out(batch["job"]), batch)
+        return take_steps(rows, np.argsort(rows["job"], kind="stable"))
 
     def _duplicates(self, rows: Steps, start: int) -> Bools:
         """Find events that another log, or the same one, has told already."""
@@ -417,11 +416,11 @@ class EpisodeStream:
     # ---- what comes out
 
     def _emit(
-        self, rows: Steps, life: Ints, first: Ints, new: Bools, decisions: Decisions, rest: Steps
+        self, rows: Steps, life: Ints, first: Ints, new: Bools, decisions: Decisions
     ) -> EpisodeBatch:
         holds = np.flatnonzero(new & (rows["kind"] == Kind.JOB_HELD))
         # Only lives that were held in this batch are looked at from here on.
-        concerned = _among(life, life[holds])
+        concerned = among(life, life[holds])
         place = np.cumsum(concerned) - 1
         own, at, begin = take_steps(rows, concerned), place[holds], place[first[holds]]
         order = np.argsort(rows["sequence"][holds])
@@ -429,7 +428,7 @@ class EpisodeStream:
         hold = own[at]
         held, features = self._tabulate(own, at, begin)
         steps, offsets = encode_holds(own, at, begin, self.spec)
-        neighbours = self._neighbours(hold, rest, rows, life)
+        neighbours = self._neighbours(hold, rows, life)
         return EpisodeBatch(
             self._episodes(held),
             features,
@@ -481,11 +480,10 @@ class EpisodeStream:
         )
         return found
 
-    def _neighbours(
-        self, hold: Steps, rest: Steps, rows: Steps, life: Ints
-    ) -> npt.NDArray[np.float32]:
+    def _neighbours(self, hold: Steps, rows: Steps, life: Ints) -> npt.NDArray[np.float32]:
         if not self.spec.neighbours:
             return encode_neighbours(rows, life, hold, self.recent, self.spec)
+        rest = self.live.everything()
         everything = join_steps(rest, rows)
         # Jobs without news have one life each.
         lives = np.concatenate((-1 - rest["job"], life))
@@ -501,35 +499,36 @@ class EpisodeStream:
         fresh = rows[new & np.isin(rows["kind"], NEIGHBOUR_KINDS)]
         self.recent = join_steps(self.recent, fresh[np.argsort(fresh["sequence"])])
 
-    def _retire(self, rest: Steps, rows: Steps, life: Ints) -> None:
-        """Keep each job's last life; now and then drop jobs that are over, and old facts.
-
-        A job's steps stay together and in order; the jobs are in none.
-        """
+    def _retire(self, rows: Steps, life: Ints) -> None:
+        """Keep each job's last life; now and then drop jobs that are over, and old facts."""
         if len(rows):
             job = rows["job"]
             last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
             kept = life == np.repeat(life[last], np.diff(last, prepend=-1))
             rows = rows if kept.all() else take_steps(rows, kept)
-        everything = self.live = join_steps(rest, rows)
-        if len(everything) < 1.3 * self._pruned_rows + 10_000:
+        self.live.put(rows)
+        if len(self.live) < 1.3 * self._pruned_rows + 10_000:
             return
-        job = everything["job"]
-        last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
-        sizes = np.diff(last, prepend=-1)
-        ended = np.isin(everything["kind"], (Kind.JOB_TERMINATED, Kind.JOB_ABORTED))
-        ended = np.logical_or.reduceat(ended, last - sizes + 1)
-        silence = self.now - everything["clock"][last]
-        over = (ended & (silence > GRACE_US)) | (silence > SILENCE_US)
-        self.live = take_steps(everything, ~np.repeat(over, sizes))
+        self.live.keep(self._not_over)
         self._pruned_rows = len(self.live)
         self.context.forget(int(seconds(np.array(self.now))))
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
         clusters = self.context.levels["cluster"].keys.keys() | set(
-            np.unique(cluster_of(self.live["job"])).tolist()
+            np.unique(cluster_of(self.live.jobs())).tolist()
         )
         self.owners = {c: owner for c, owner in self.owners.items() if c in clusters}
+
+    def _not_over(self, steps: Steps) -> Bools:
+        """Tell which steps are of jobs of which there may still be news."""
+        job = steps["job"]
+        last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
+        sizes = np.diff(last, prepend=-1)
+        ended = np.isin(steps["kind"], (Kind.JOB_TERMINATED, Kind.JOB_ABORTED))
+        ended = np.logical_or.reduceat(ended, last - sizes + 1)
+        silence = self.now - steps["clock"][last]
+        over = (ended & (silence > GRACE_US)) | (silence > SILENCE_US)
+        return ~np.repeat(over, sizes)
 
     # ---- checkpoints
 
@@ -543,7 +542,7 @@ class EpisodeStream:
 
     def dump(self, file: IO[bytes], after: After | None = None) -> None:
         """Write the state to an open file."""
-        arrays: dict[str, Any] = {"live": self.live, "recent": self.recent}
+        arrays: dict[str, Any] = {"live": self.live.everything(), "recent": self.recent}
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),
@@ -600,7 +599,7 @@ class EpisodeStream:
         stream.owners = {c: (owner, since) for c, owner, since in plain["owners"]}
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
-        stream.live, stream.recent = arrays["live"], arrays["recent"]
+        stream.live, stream.recent = Shelves(arrays["live"]), arrays["recent"]
         stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():
             keys, level.next_key = plain["levels"][name]
@@ -665,16 +664,6 @@ def _firsts(groups: Ints) -> Ints:
     """Return for each row the first row of its group; groups are consecutive."""
     begins = np.r_[True, groups[1:] != groups[:-1]][: len(groups)]
     return np.maximum.accumulate(np.where(begins, np.arange(len(groups)), 0))
-
-
-def _among(values: Ints, wanted: Ints) -> Bools:
-    """Tell which values are among the wanted ones."""
-    ordered = np.unique(wanted)
-    if not len(ordered):
-        return np.zeros(len(values), np.bool_)
-    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    found: Bools = ordered[place] == values
-    return found
 
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
