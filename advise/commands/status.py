@@ -65,7 +65,7 @@ def _status(store: Store) -> dict[str, Any]:
     logs = store.logs()
     return {
         "store": str(store.path),
-        "store_bytes": os.path.getsize(store.path),
+        "store_bytes": _bytes_of(store.path) + _bytes_of(f"{store.path}-wal"),
         "events": sum(counts.values()),
         "events_by_type": {f"{kind:03d}": count for kind, count in counts.items()},
         "logs": [_log(log) for log in logs],
@@ -112,6 +112,10 @@ def _lag(log: LogStatus, unread: int | None) -> float | None:
     if unread is None:
         return None
     return 0.0 if unread == 0 else max(0.0, time.time() - log.cursor.read_at)
+
+
+def _bytes_of(path: str | Path) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def _print(found: dict[str, Any]) -> None:
