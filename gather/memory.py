@@ -20,3 +20,9 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, _BYTES)
         library.mallopt(_TRIM_THRESHOLD, _BYTES)
+
+
+def give_back_memory() -> None:
+    """Give back now what has been kept; for when work of another kind begins."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

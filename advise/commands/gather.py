@@ -17,7 +17,7 @@ import click
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
-from condor_advice.gather.memory import keep_freed_memory
+from condor_advice.gather.memory import give_back_memory, keep_freed_memory
 from condor_advice.gather.store import Store, default_store_path
 
 # Below this a progress bar would only flicker.
@@ -26,6 +26,7 @@ LONG_READ_BYTES = 20 << 20
 # share of the time.
 KEEP_SECONDS = 2.0
 KEEP_SHARE = 0.05
+MANY_EVENTS = 50_000
 
 _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 
@@ -135,6 +136,8 @@ class _Keeper:
             return None if events == self._events else self._next - began
         if self.stopping and self._events < 0:
             return None  # who stops a long first read need not wait for this; it can be done later
+        if events - self._events > MANY_EVENTS:
+            give_back_memory()  # of the blocks that were read: this needs other arrays
         self._kept.take_up(final=final)
         self._events = events
         ended = time.monotonic()
