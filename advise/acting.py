@@ -308,7 +308,8 @@ def _alone(
     if given.verdict == "RELEASE":
         if given.p_success < confidence:
             return leave(
-                f"its chance is below {confidence:.0%}; --confidence with a lower one releases it"
+                f"its chance, {given.p_success:.0%}, is below the {confidence:.0%} that acting "
+                "asks for; --confidence with a lower one releases it"
             )
         if code in SITE_POLICY:
             return leave("a policy of the site holds it; release it yourself if you may")

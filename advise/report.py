@@ -240,7 +240,7 @@ def why(advice: Advice) -> list[str]:
         found.append(f"this job was held for it {_times(evidence.came_back)} before")
     starts = evidence.starts
     if starts:
-        found.append(f"it has run {_times(starts)}")
+        found.append(f"it was started {_times(starts)}")
     if evidence.black_hole:
         found.append(
             f"{evidence.point_share:.0%} of the last hour's holds for this reason were on "

@@ -73,7 +73,7 @@ def test_only_what_is_asked_for_is_done() -> None:
     assert steps(plan(cases, wishes=Wishes(remove=True)))[3] is Step.REMOVE
     everything = steps(plan(cases, wishes=Wishes(confidence=0.0, fix=True, remove=True)))
     assert everything[4] is leave, "a question to a person is never answered by the tool"
-    assert "below 50%" in plan(cases).choices[1].why
+    assert "40%, is below the 50%" in plan(cases).choices[1].why
 
 
 def test_a_cause_that_was_seen_to_be_gone_outweighs_the_chance_unless_one_is_asked_for() -> None:
