@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Small = npt.NDArray[np.uint32]
 
 SECOND = 1_000_000
 WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
@@ -34,6 +35,7 @@ FORGET_SECONDS = 30 * 86400
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
 MAX_KEYS = 1 << (63 - _ORDER_BITS)
+_NEVER = (1 << 32) - 1
 
 
 def seconds(clock: Ints) -> Ints:
@@ -53,19 +55,24 @@ class Answer:
 
 
 class FactTable:
-    """The facts of one level."""
+    """The facts of one level.
+
+    A pool has hundreds of thousands of rows within a day, so they are kept narrow: when a fact
+    was last seen is told by how long before the row that was.
+    """
+
+    COLUMNS = ("key", "sequence", "second", "count", "ago", "ago_sequence")
 
     def __init__(self, facts: Sequence[str], windows: Sequence[str]) -> None:
         self.facts, self.windows = tuple(facts), tuple(windows)
         self.longest = max(WINDOWS[name] for name in windows)
         width = len(self.facts)
-        self.key = np.empty(0, np.int64)
+        self.key = np.empty(0, np.uint32)
         self.sequence = np.empty(0, np.int64)
         self.second = np.empty(0, np.int64)
-        self.count = np.empty((0, width), np.int64)
-        self.last = np.empty((0, width), np.int64)
-        self.last_sequence = np.empty((0, width), np.int64)
-        self._order: tuple[Ints, Ints] | None = None  # worked out when it is first asked for
+        self.count = np.empty((0, width), np.uint32)
+        self.ago = np.empty((0, width), np.uint32)  # seconds
+        self.ago_sequence = np.empty((0, width), np.uint32)
 
     def __len__(self) -> int:
         return len(self.key)
@@ -78,17 +85,17 @@ class FactTable:
         order = real[np.argsort(key[real], kind="stable")]
         key, sequence, second, fact = key[order], sequence[order], second[order], fact[order]
         count, last, last_sequence = self._running(key, sequence, second, fact)
-        merged = np.argsort(np.concatenate((self.key, key)), kind="stable")
+        # Old rows come first among those of a key: they became known before the new ones.
+        place = np.searchsorted(self.key, key, side="right")
         for name, new in (
             ("key", key),
             ("sequence", sequence),
             ("second", second),
             ("count", count),
-            ("last", last),
-            ("last_sequence", last_sequence),
+            ("ago", _ago(last, second)),
+            ("ago_sequence", _ago(last_sequence, sequence)),
         ):
-            setattr(self, name, np.concatenate((getattr(self, name), new))[merged])
-        self._order = None
+            setattr(self, name, np.insert(getattr(self, name), place, new, axis=0))
 
     def _running(
         self, key: Ints, sequence: Ints, second: Ints, fact: Ints
@@ -114,22 +121,23 @@ class FactTable:
             known &= second[first] - self.second[old] <= FORGET_SECONDS
             count += np.where(known[:, None], self.count[old], 0)
             carry = known[:, None] & ~seen
-            last = np.where(carry, self.last[old], last)
-            last_sequence = np.where(carry, self.last_sequence[old], last_sequence)
+            last = np.where(carry, self._last(old), last)
+            last_sequence = np.where(carry, self._last_sequence(old), last_sequence)
         return count, last, last_sequence
 
     def ask(self, key: Ints, sequence: Ints, second: Ints) -> Answer:
         """Answer for each key as of the event with this sequence number, that one included."""
         width = len(self.facts)
         asked = np.maximum(key, 0)
-        ordered, timed = self._orders()
+        high = self.key.astype(np.int64) << _ORDER_BITS
+        ordered, timed = high + self.sequence, high + self.second
         row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
         row, known = self._same_key(row, asked, key)
         known &= second - self._take(self.second, row) <= FORGET_SECONDS
         some = known[:, None]
         total = np.where(some, self._take(self.count, row), 0)
-        last = np.where(some, self._take(self.last, row), -1)
-        last_sequence = np.where(some, self._take(self.last_sequence, row), -1)
+        last = np.where(some, self._last(row), -1)
+        last_sequence = np.where(some, self._last_sequence(row), -1)
         recent = {}
         for name in self.windows:
             since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
@@ -143,24 +151,23 @@ class FactTable:
         assert total.shape == (len(key), width)
         return Answer(total, last, last_sequence, recent)
 
-    def _orders(self) -> tuple[Ints, Ints]:
-        """Return the rows' places by key and sequence, and by key and second."""
-        if self._order is None or len(self._order[0]) != len(self.key):
-            high = self.key << _ORDER_BITS
-            self._order = high + self.sequence, high + self.second
-        return self._order
-
     def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         inside = np.maximum(row, 0)
         same = (row >= 0) & (key >= 0) & (self._take(self.key, inside) == asked)
         return inside, same
 
-    def _take(self, column: Ints, row: Ints) -> Ints:
+    def _take(self, column: Ints | Small, row: Ints) -> Ints:
         if len(column):
-            return column[row]
+            return column[row].astype(np.int64)
         return np.zeros((len(row), *column.shape[1:]), np.int64)
 
-    def forget(self, now: int) -> Ints:
+    def _last(self, row: Ints) -> Ints:
+        return _before(self._take(self.ago, row), self._take(self.second, row))
+
+    def _last_sequence(self, row: Ints) -> Ints:
+        return _before(self._take(self.ago_sequence, row), self._take(self.sequence, row))
+
+    def forget(self, now: int) -> Small:
         """Drop what no question can reach any more; return the keys that are left."""
         if len(self.key):
             final = np.r_[self.key[1:] != self.key[:-1], True]
@@ -169,15 +176,24 @@ class FactTable:
             next_old = np.r_[old[1:], False] & ~final
             kept = ~(old & next_old) & (self.second >= now - FORGET_SECONDS - self.longest)
             if not kept.all():
-                for name in ("key", "sequence", "second", "count", "last", "last_sequence"):
+                for name in self.COLUMNS:
                     setattr(self, name, getattr(self, name)[kept])
-                self._order = None
         return np.unique(self.key)
 
-    def renumber(self, alive: Ints) -> None:
+    def renumber(self, alive: Small) -> None:
         """Give keys the place that they have among those alive."""
-        self.key = np.searchsorted(alive, self.key)
-        self._order = None
+        self.key = np.searchsorted(alive, self.key).astype(np.uint32)
+
+
+def _ago(last: Ints, here: Ints) -> Small:
+    """Tell the last times of each row by how long before it they were."""
+    ago = np.minimum(here[:, None] - last, _NEVER - 1)
+    return np.where(last < 0, _NEVER, ago).astype(np.uint32)
+
+
+def _before(ago: Ints, here: Ints) -> Ints:
+    """Return the last times that `_ago` was told of; -1 for never."""
+    return np.where(ago == _NEVER, -1, here[:, None] - ago)
 
 
 @dataclass(slots=True)

@@ -149,29 +149,6 @@ class LikeCases:
     capped: bool = False  # there were more; the latest were counted
 
 
-class _Squeezed(io.BytesIO):
-    """Takes a file's bytes as they come and keeps them compressed: a state may be large."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._compress = zlib.compressobj(1)
-        self._parts: list[bytes] = []
-
-    def seekable(self) -> bool:
-        return False
-
-    def tell(self) -> int:
-        raise OSError("not a file that can be gone back in")
-
-    def write(self, data: Any) -> int:
-        self._parts.append(self._compress.compress(data))
-        return len(data)
-
-    def finish(self) -> bytes:
-        """Return all that was written, compressed."""
-        return b"".join((*self._parts, self._compress.flush()))
-
-
 class _Memory:
     """Tables that no file has."""
 
@@ -257,11 +234,10 @@ class KeptEpisodes:
             found = self._tables.rows("SELECT made_by, state FROM kept_pass")
             if found and found[0][0] == made_by() and found[0][1]:
                 try:
-                    raw = io.BytesIO(zlib.decompress(found[0][1]))
-                    stream, self._after = EpisodeStream.restore(raw)
+                    stream, self._after = EpisodeStream.restore(io.BytesIO(found[0][1]))
                     self._note_names(stream)
                     return stream
-                except (ValueError, KeyError, OSError, zlib.error):
+                except (ValueError, KeyError, OSError):
                     pass  # all that is kept can be worked out again
         return EpisodeStream()
 
@@ -386,10 +362,12 @@ class KeptEpisodes:
         due = now - self._state_at > self._state_cost / STATE_SHARE
         if self._store is None or not (final or due):
             return
-        squeezed = _Squeezed()
-        stream.dump(squeezed, self._after)
-        state = squeezed.finish()
-        db.execute("UPDATE kept_pass SET state = ?, state_episodes = ?", (state, stream.episodes))
+        state = io.BytesIO()
+        stream.dump(state, self._after)
+        db.execute(
+            "UPDATE kept_pass SET state = ?, state_episodes = ?",
+            (state.getbuffer(), stream.episodes),
+        )
         self._state_at, self._state_cost = time.time(), time.time() - now
 
     # ---- reading

@@ -6,7 +6,7 @@ the steps of all for every batch would cost memory several times over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,10 @@ SHELF_STEPS = 1 << 15  # smaller shelves become one; of a large one no second is
 class Shelves:
     """Steps of many jobs; those of one job are together and in order, the jobs are in none."""
 
-    def __init__(self, steps: Steps | None = None) -> None:
+    def __init__(self, shelves: Iterable[Steps] = ()) -> None:
         self._shelves: list[Steps] = []
         self._there: list[Bools] = []  # which steps of a shelf have not been taken out
-        if steps is not None:
+        for steps in shelves:
             self.put(steps)
 
     def __len__(self) -> int:
@@ -55,15 +55,18 @@ class Shelves:
 
     def keep(self, wanted: Callable[[Steps], Bools]) -> None:
         """Drop all steps but the wanted; they are asked about shelf by shelf."""
+        for place, steps in reversed(list(enumerate(self.shelves()))):
+            self._keep(place, wanted(steps))
+
+    def shelves(self) -> list[Steps]:
+        """Return all steps, as they lie."""
         for place in reversed(range(len(self._shelves))):
             self._keep(place, self._there[place])
-        for place in reversed(range(len(self._shelves))):
-            self._keep(place, wanted(self._shelves[place]))
+        return list(self._shelves)
 
     def everything(self) -> Steps:
-        """Return all steps."""
-        parts = zip(self._shelves, self._there, strict=True)
-        return join_steps(empty_steps(), *(take_steps(shelf, there) for shelf, there in parts))
+        """Return a copy of all steps."""
+        return join_steps(empty_steps(), *self.shelves())
 
     def jobs(self) -> Ints:
         """Return the jobs that there are steps of."""

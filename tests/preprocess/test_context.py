@@ -26,14 +26,23 @@ def random_facts(seed: int, count: int = 400) -> np.ndarray:
     )
 
 
-def plain_count(
-    facts: np.ndarray, key: int, sequence: int, second: int, window: int | None
-) -> list[int]:
+def plainly_known(facts: np.ndarray, key: int, sequence: int, second: int) -> np.ndarray:
     mine = facts[(facts[:, 0] == key) & (facts[:, 1] <= sequence)]
     # Everything before a silence that is too long is forgotten.
     times = np.append(mine[:, 2], second)
     gaps = np.flatnonzero(np.diff(times) > FORGET_SECONDS)
-    mine = mine[gaps[-1] + 1 :] if len(gaps) else mine
+    return mine[gaps[-1] + 1 :] if len(gaps) else mine
+
+
+def plain_last(known: np.ndarray, column: int) -> list[int]:
+    each = (known[known[:, 3] == fact, column] for fact in range(len(HOLD_FACTS)))
+    return [int(values[-1]) if len(values) else -1 for values in each]
+
+
+def plain_count(
+    facts: np.ndarray, key: int, sequence: int, second: int, window: int | None
+) -> list[int]:
+    mine = plainly_known(facts, key, sequence, second)
     if window is not None:
         mine = mine[mine[:, 2] > second - window]
     return [int((mine[:, 3] == fact).sum()) for fact in range(len(HOLD_FACTS))]
@@ -41,7 +50,7 @@ def plain_count(
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("step", [7, 400])
-def test_counts_agree_with_a_plain_loop(seed: int, step: int) -> None:
+def test_answers_agree_with_a_plain_loop(seed: int, step: int) -> None:
     facts = random_facts(seed)
     table = FactTable(HOLD_FACTS, tuple(WINDOWS))
     for start in range(0, len(facts), step):
@@ -51,6 +60,9 @@ def test_counts_agree_with_a_plain_loop(seed: int, step: int) -> None:
         answer = table.ask(part[:, 0], part[:, 1], part[:, 2])
         for row, (key, sequence, second, _) in enumerate(part.tolist()):
             assert answer.total[row].tolist() == plain_count(facts, key, sequence, second, None)
+            known = plainly_known(facts, key, sequence, second)
+            assert answer.last[row].tolist() == plain_last(known, 2)
+            assert answer.last_sequence[row].tolist() == plain_last(known, 1)
             for name, window in WINDOWS.items():
                 assert answer.recent[name][row].tolist() == plain_count(
                     facts, key, sequence, second, window

@@ -225,6 +225,29 @@ def test_what_another_version_kept_is_made_anew(
         same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
 
 
+@pytest.mark.parametrize("damage", ["cut", "flip in the midst", "no archive", "empty"])
+def test_a_state_that_was_damaged_is_worked_out_anew(
+    simulated: Callable[..., Path], tmp_path: Path, damage: str
+) -> None:
+    log, path = simulated(300), tmp_path / "store.sqlite"
+    with Store(path) as store:
+        gather(store, log)
+        KeptEpisodes(store).take_up()
+    with sqlite3.connect(path) as db:
+        [[state]] = db.execute("SELECT state FROM kept_pass").fetchall()
+        middle = len(state) // 2
+        bad = {
+            "cut": state[:middle],
+            "flip in the midst": state[:middle] + b"\xff" * 64 + state[middle + 64 :],
+            "no archive": b"no archive at all",
+            "empty": b"",
+        }
+        db.execute("UPDATE kept_pass SET state = ?", (bad[damage],))
+    with Store(path) as store:
+        KeptEpisodes(store).take_up()
+        same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
+
+
 def test_a_window_of_time_is_cut_by_the_holds_themselves(simulated: Callable[..., Path]) -> None:
     kept = KeptEpisodes.of_timeline(log_timeline([simulated(300)], CLOCK, "ap"))
     whole = kept.samples()
