@@ -7,6 +7,7 @@ import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _BYTES = 256 << 20
+_LARGE_ARRAY = 4 << 20
 
 
 def keep_freed_memory() -> None:
@@ -23,6 +24,11 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Give back now what has been kept; for when work of another kind begins."""
+    """Give back now what has been kept, and large arrays from now on when they are freed.
+
+    For when work of another kind begins: its arrays do not fit into the places of the blocks'.
+    """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_ARRAY)
+        library.malloc_trim(0)
