@@ -240,6 +240,8 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=10_000, help="held jobs in one call")
     parser.add_argument("--no-pool", action="store_true")
     chosen = parser.parse_args()
+    # An installed package has its byte code ready, whatever this shell says about it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="bench-advice-") as name:
         directory = Path(name)
         env = {
