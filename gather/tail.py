@@ -12,10 +12,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.look import (
@@ -43,7 +45,7 @@ from condor_advice.gather.rotation import (
     locate,
     loss_between,
 )
-from condor_advice.gather.store import Cursor, Gap, Store
+from condor_advice.gather.store import Cursor, Gap, Store, StoreDamaged
 from condor_advice.gather.words import PADDING
 
 BLOCK_BYTES = 4 << 20
@@ -567,29 +569,42 @@ def _signed(number: int) -> int:
 
 def position_of(cursor: Cursor) -> Position:
     """Read back what `cursor_of` wrote."""
-    state = json.loads(cursor.state)
-    header = state["header"]
-    return Position(
-        mark=Fingerprint(
-            device=cursor.device % (1 << 64),
-            inode=cursor.inode % (1 << 64),
-            start=state["start"],
-            length=cursor.head_length,
-            digest=cursor.head.hex(),
-            id=state["id"],
-        ),
-        offset=cursor.offset,
-        header=Header(**header) if header else None,
-        events=state["events"],
-        done=tuple(Fingerprint(*done) for done in state["done"]),
-        tail_length=state["tail_length"],
-        tail=cursor.tail.hex(),
-    )
+    with _readable(cursor) as state:
+        header = state["header"]
+        return Position(
+            mark=Fingerprint(
+                device=cursor.device % (1 << 64),
+                inode=cursor.inode % (1 << 64),
+                start=state["start"],
+                length=cursor.head_length,
+                digest=cursor.head.hex(),
+                id=state["id"],
+            ),
+            offset=cursor.offset,
+            header=Header(**header) if header else None,
+            events=state["events"],
+            done=tuple(Fingerprint(*done) for done in state["done"]),
+            tail_length=state["tail_length"],
+            tail=cursor.tail.hex(),
+        )
 
 
 def reader_state_of(cursor: Cursor) -> ReaderState:
     """Take the reader's own state out of a cursor."""
-    return ReaderState.from_json(json.loads(cursor.state)["reader"])
+    with _readable(cursor) as state:
+        return ReaderState.from_json(state["reader"])
+
+
+@contextmanager
+def _readable(cursor: Cursor) -> Iterator[dict[str, Any]]:
+    """Give a cursor's state; SQLite has no checksum, so a failing disk may have changed it."""
+    try:
+        yield json.loads(cursor.state)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreDamaged(
+            f"{cursor.log}: how far it was read is damaged in the store ({error!r}); move the "
+            "store away and gather the logs again"
+        ) from error
 
 
 def unread_bytes(log: str, position: Position | None, *, rotations: bool = True) -> int:
@@ -602,5 +617,6 @@ def unread_bytes(log: str, position: Position | None, *, rotations: bool = True)
 
 def unread_behind(cursor: Cursor) -> int:
     """How many bytes of a log lie beyond what the store has of it."""
-    rotations = bool(json.loads(cursor.state).get("rotations", True))
+    with _readable(cursor) as state:
+        rotations = bool(state.get("rotations", True))
     return unread_bytes(cursor.log, position_of(cursor), rotations=rotations)

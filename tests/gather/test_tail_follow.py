@@ -7,6 +7,7 @@ import os
 import pty
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -207,6 +208,22 @@ def test_without_a_store_status_says_how_to_make_one(tmp_path: Path) -> None:
     result = advice("status", "--store", tmp_path / "none.sqlite")
     assert result.returncode == 4
     assert "condor-advice gather LOG" in result.stderr
+
+
+@pytest.mark.parametrize("damage", ["no JSON {", "[]", "{}", '{"reader": "[1, 2, 3, 4]"}'])
+def test_a_damaged_cursor_is_said_to_be_damaged(tmp_path: Path, store: Path, damage: str) -> None:
+    (tmp_path / "job.log").write_bytes(held_event(1))
+    assert advice("gather", tmp_path / "job.log", "--store", store).returncode == 0
+    with sqlite3.connect(store) as db:
+        db.execute("UPDATE logs SET state = ?", (damage,))
+    result = advice("gather", tmp_path / "job.log", "--store", store)
+    assert (result.returncode, "Traceback" in result.stderr) == (4, False)
+    shown = advice("status", "--store", store)
+    assert shown.returncode == 0, "other logs are shown"
+    for text in (result.stderr, shown.stdout):
+        said = " ".join(text.split())
+        assert "how far it was read is damaged in the store" in said
+        assert "move the store away and gather the logs again" in said
 
 
 @pytest.mark.parametrize("how", [[], ["--poll"]], ids=["inotify", "polling"])
