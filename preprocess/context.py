@@ -187,7 +187,7 @@ class FactTable:
 
 def _ago(last: Ints, here: Ints) -> Small:
     """Tell the last times of each row by how long before it they were."""
-    ago = np.minimum(here[:, None] - last, _NEVER - 1)
+    ago = np.clip(here[:, None] - last, 0, _NEVER - 1)
     return np.where(last < 0, _NEVER, ago).astype(np.uint32)
 
 
