@@ -17,7 +17,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,10 +191,11 @@ class KeptEpisodes:
 
     # ---- writing
 
-    def take_up(self, *, final: bool = True) -> int:
+    def take_up(self, *, final: bool = True, stop: Callable[[], bool] = lambda: False) -> int:
         """Go on with the pass over the store's events; return how many episodes are new.
 
-        `final` is for a process that ends here: it always leaves the state behind.
+        `final` is for a process that ends here: it leaves the state behind even if that was
+        done a moment ago. When `stop` says so, the rest is left to the next time.
         """
         from condor_advice.preprocess.timeline import store_timeline
 
@@ -204,9 +205,15 @@ class KeptEpisodes:
             stream = self._stream = self._resume()
         stream.names.reasons = {}
         timeline = store_timeline(self._store, self._after, stream.names, stream.clocks)
-        return self._write_all(stream, timeline, final)
+        return self._write_all(stream, timeline, final, stop)
 
-    def _write_all(self, stream: EpisodeStream, timeline: Timeline, final: bool) -> int:
+    def _write_all(
+        self,
+        stream: EpisodeStream,
+        timeline: Timeline,
+        final: bool,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> int:
         before, events = stream.episodes, stream.sequence
         try:
             with self._tables.transaction() as db:
@@ -215,7 +222,13 @@ class KeptEpisodes:
             for batch in stream.run(timeline):
                 with self._tables.transaction() as db:
                     self._write(db, batch, stream)
-            if stream.sequence > events or final or self._store is None:
+                    if timeline.settled:
+                        self._write_pass(db, stream, final=False)
+                if stop():
+                    break
+            if not timeline.settled:
+                self._stream = None  # of several logs one is ahead: begin again from the last state
+            elif stream.sequence > events or final or self._store is None:
                 with self._tables.transaction() as db:
                     self._write_pass(db, stream, final)
         except BaseException:

@@ -160,8 +160,10 @@ class EpisodeStream:
         assert timeline.names is self.names
         before = timeline.counts()
         for batch in timeline.batches():
-            yield self.advance(batch)
-        self.counts.update(timeline.counts() - before)
+            found = self.advance(batch)
+            self.counts.update(timeline.counts() - before)
+            before = timeline.counts()
+            yield found
 
     def advance(self, batch: Steps) -> EpisodeBatch:
         """Take up the next events; return what they tell."""

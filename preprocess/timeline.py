@@ -111,6 +111,11 @@ class Timeline:
         """Return what was odd about the logs' clocks."""
         return Counter({"clock_steps": sum(source.clock.steps for source in self.sources)})
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that was read has been yielded, so that another timeline can go on here."""
+        return not any(len(source.buffer) for source in self.sources)
+
     def batches(self) -> Iterator[Steps]:
         """Yield steps; batches differ in size and their borders have no meaning."""
         while True:

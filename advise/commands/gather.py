@@ -26,6 +26,7 @@ LONG_READ_BYTES = 20 << 20
 # share of the time.
 KEEP_SECONDS = 2.0
 KEEP_SHARE = 0.05
+PATIENCE_SECONDS = 3.0  # of who stops us in the midst of it
 MANY_EVENTS = 50_000
 
 _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
@@ -134,11 +135,13 @@ class _Keeper:
         events = sum(self._store.counts_by_type().values())
         if not final and (events == self._events or began < self._next):
             return None if events == self._events else self._next - began
-        if self.stopping and self._events < 0:
-            return None  # who stops a long first read need not wait for this; it can be done later
         if events - self._events > MANY_EVENTS:
             give_back_memory()  # of the blocks that were read: this needs other arrays
-        self._kept.take_up(final=final)
+        self._kept.take_up(
+            final=final,
+            # Who stops us need not wait for a long pass: the next one goes on with it.
+            stop=lambda: bool(self.stopping) and time.monotonic() > began + PATIENCE_SECONDS,
+        )
         self._events = events
         ended = time.monotonic()
         self._next = ended + max(KEEP_SECONDS, (ended - began) / KEEP_SHARE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sqlite3
@@ -15,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from condor_advice.gather import store as store_module
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.store import Store
+from condor_advice.preprocess import timeline as timeline_module
 from condor_advice.preprocess.kept import (
     KeptEpisodes,
     kept_of,
@@ -223,6 +226,32 @@ def test_what_another_version_kept_is_made_anew(
         assert KeptEpisodes(store).take_up() == count > 0
         assert KeptEpisodes(store).take_up() == 0
         same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
+
+
+@pytest.mark.parametrize("logs", [1, 2])
+def test_a_pass_that_is_stopped_anywhere_is_gone_on_with(
+    simulated: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int
+) -> None:
+    monkeypatch.setattr(store_module, "MERGE_BYTES", 0)
+    monkeypatch.setattr(timeline_module, "BATCH_STEPS", 1)
+    data = simulated(400).read_bytes()
+    paths = [tmp_path / f"EventLog{number}" for number in range(logs)]
+    with Store(tmp_path / "store.sqlite") as store:
+        for end in cuts(data, 12):
+            for path in paths:
+                path.write_bytes(data[:end])
+                gather(store, path)
+    found, saved = [], []
+    for patience in (1, 2, 3, 4, 1000):
+        with Store(tmp_path / "store.sqlite") as store:
+            kept, asked = KeptEpisodes(store), itertools.count(1)
+            found.append(kept.take_up(stop=lambda: next(asked) >= patience))  # noqa: B023
+            saved.append(sum(piece for piece, _ in kept._after.values()))
+    assert found[-1] > 0
+    if logs == 1:
+        assert saved == sorted(set(saved)), "each time goes on from where the last one stopped"
+    with Store(tmp_path / "store.sqlite", readonly=True) as store:
+        same(kept_of(store).samples(), collect(log_timeline(paths, CLOCK, "ap")))
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip in the midst", "no archive", "empty"])
