@@ -28,8 +28,11 @@ WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
 # What a hold and its release lead to, and what jobs do anyway.
 HOLD_FACTS = ("hold", "release", "good", "bad", "quick")
 TRAFFIC_FACTS = ("submit", "start", "success", "failure", "eviction")
+TIMED_FACTS = ("good", "bad")  # when they were last seen is kept, too
 # A key that nothing was heard of for so long is forgotten, so that memory stays flat.
 FORGET_SECONDS = 30 * 86400
+# There are new clusters all the time, and most are over soon.
+FORGET_CLUSTER_SECONDS = 3 * 86400
 
 # Counted from here a log's seconds are above zero even where its year was guessed wrongly.
 _FIRST_SECOND = -(1 << 34)
@@ -49,8 +52,8 @@ class Answer:
     """What a table knows of one key at one moment, for each question."""
 
     total: Ints  # axes: (question, fact); since the key was first heard of
-    last: Ints  # axes: (question, fact); second of the last one, -1 for never
-    last_sequence: Ints  # axes: (question, fact); -1 for never
+    last: Ints  # axes: (question, timed fact); second of the last one, -1 for never
+    last_sequence: Ints  # axes: (question, timed fact); -1 for never
     recent: Mapping[str, Ints]  # window -> axes: (question, fact)
 
 
@@ -63,16 +66,19 @@ class FactTable:
 
     COLUMNS = ("key", "sequence", "second", "count", "ago", "ago_sequence")
 
-    def __init__(self, facts: Sequence[str], windows: Sequence[str]) -> None:
-        self.facts, self.windows = tuple(facts), tuple(windows)
+    def __init__(
+        self, facts: Sequence[str], windows: Sequence[str], forget: int = FORGET_SECONDS
+    ) -> None:
+        self.facts, self.windows, self.forget_seconds = tuple(facts), tuple(windows), forget
         self.longest = max(WINDOWS[name] for name in windows)
-        width = len(self.facts)
+        self._timed = np.array([n for n, fact in enumerate(facts) if fact in TIMED_FACTS], np.int64)
+        width, timed = len(self.facts), len(self._timed)
         self.key = np.empty(0, np.uint32)
         self.sequence = np.empty(0, np.int64)
         self.second = np.empty(0, np.int64)
         self.count = np.empty((0, width), np.uint32)
-        self.ago = np.empty((0, width), np.uint32)  # seconds
-        self.ago_sequence = np.empty((0, width), np.uint32)
+        self.ago = np.empty((0, timed), np.uint32)  # seconds
+        self.ago_sequence = np.empty((0, timed), np.uint32)
 
     def __len__(self) -> int:
         return len(self.key)
@@ -105,12 +111,12 @@ class FactTable:
         rows = len(key)
         # A run is what a key knows without having been forgotten in between.
         begins = np.r_[True, key[1:] != key[:-1]]
-        begins[1:] |= second[1:] - second[:-1] > FORGET_SECONDS
+        begins[1:] |= second[1:] - second[:-1] > self.forget_seconds
         first = np.maximum.accumulate(np.where(begins, np.arange(rows), 0))
         is_fact = fact[:, None] == np.arange(width)
         before = np.cumsum(is_fact, axis=0) - is_fact
         count = before + is_fact - before[first]
-        index = np.where(is_fact, np.arange(rows)[:, None], -1)
+        index = np.where(is_fact[:, self._timed], np.arange(rows)[:, None], -1)
         index = np.maximum.accumulate(index, axis=0)
         seen = index >= first[:, None]
         last = np.where(seen, second[index], -1)
@@ -118,7 +124,7 @@ class FactTable:
         if len(self.key):
             old = np.searchsorted(self.key, key[first], side="right") - 1
             known = (old >= 0) & (self.key[old] == key) & (np.r_[-1, key[:-1]][first] != key)
-            known &= second[first] - self.second[old] <= FORGET_SECONDS
+            known &= second[first] - self.second[old] <= self.forget_seconds
             count += np.where(known[:, None], self.count[old], 0)
             carry = known[:, None] & ~seen
             last = np.where(carry, self._last(old), last)
@@ -133,7 +139,7 @@ class FactTable:
         ordered, timed = high + self.sequence, high + self.second
         row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
         row, known = self._same_key(row, asked, key)
-        known &= second - self._take(self.second, row) <= FORGET_SECONDS
+        known &= second - self._take(self.second, row) <= self.forget_seconds
         some = known[:, None]
         total = np.where(some, self._take(self.count, row), 0)
         last = np.where(some, self._last(row), -1)
@@ -146,7 +152,7 @@ class FactTable:
             # A row from before the key was forgotten is not part of today's counts.
             behind = np.minimum(start + 1, row)
             pause = self._take(self.second, behind) - self._take(self.second, start)
-            counted = (earlier & known & (pause <= FORGET_SECONDS))[:, None]
+            counted = (earlier & known & (pause <= self.forget_seconds))[:, None]
             recent[name] = total - np.where(counted, self._take(self.count, start), 0)
         assert total.shape == (len(key), width)
         return Answer(total, last, last_sequence, recent)
@@ -174,7 +180,8 @@ class FactTable:
             # The last row before the window opens is what the window's counts start from.
             old = self.second < now - self.longest
             next_old = np.r_[old[1:], False] & ~final
-            kept = ~(old & next_old) & (self.second >= now - FORGET_SECONDS - self.longest)
+            kept = ~(old & next_old)
+            kept &= self.second >= now - self.forget_seconds - self.longest
             if not kept.all():
                 for name in self.COLUMNS:
                     setattr(self, name, getattr(self, name)[kept])
@@ -202,23 +209,26 @@ class Level:
 
     holds: FactTable
     traffic: FactTable | None
-    keys: dict[int, int] = field(default_factory=dict)
+    keys: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # in order
+    places: Small = field(default_factory=lambda: np.empty(0, np.uint32))  # number of each key
     next_key: int = 0
 
     def numbers(self, keys: Ints) -> Ints:
         """Return dense numbers for keys, -1 for those below zero."""
         distinct, which = np.unique(keys, return_inverse=True)
-        found = np.empty(len(distinct), np.int64)
-        known = self.keys
-        for index, key in enumerate(distinct.tolist()):
-            if key < 0:
-                found[index] = -1
-                continue
-            number = known.get(key)
-            if number is None:
-                number = known[key] = self.next_key
-                self.next_key += 1
-            found[index] = number
+        real = distinct[distinct >= 0]
+        place = np.searchsorted(self.keys, real)
+        new = np.ones(len(real), np.bool_)
+        inside = place < len(self.keys)
+        new[inside] = self.keys[place[inside]] != real[inside]
+        if new.any():
+            fresh = self.next_key + np.arange(int(new.sum()))
+            self.keys = np.insert(self.keys, place[new], real[new])
+            self.places = np.insert(self.places, place[new], fresh)
+            self.next_key += len(fresh)
+            place = np.searchsorted(self.keys, real)
+        found = np.full(len(distinct), -1, np.int64)
+        found[len(distinct) - len(real) :] = self.places[place]
         return found[which]
 
     def forget(self, now: int) -> None:
@@ -227,8 +237,9 @@ class Level:
         alive = np.unique(np.concatenate([table.forget(now) for table in tables]))
         if len(alive) > 0.7 * len(self.keys):
             return
-        place = {old: new for new, old in enumerate(alive.tolist())}
-        self.keys = {key: place[old] for key, old in self.keys.items() if old in place}
+        kept = np.isin(self.places, alive)
+        self.keys = self.keys[kept]
+        self.places = np.searchsorted(alive, self.places[kept]).astype(np.uint32)
         self.next_key = len(alive)
         for table in tables:
             table.renumber(alive)
@@ -252,13 +263,13 @@ class Context:
     """The facts of every level."""
 
     def __init__(self) -> None:
-        self.levels = {
-            name: Level(
-                FactTable(HOLD_FACTS, ("10m", "1h", "1d")),
-                FactTable(TRAFFIC_FACTS, ("1h",)) if traffic else None,
+        self.levels = {}
+        for name, traffic in LEVELS.items():
+            forget = FORGET_CLUSTER_SECONDS if name.startswith("cluster") else FORGET_SECONDS
+            self.levels[name] = Level(
+                FactTable(HOLD_FACTS, ("10m", "1h", "1d"), forget),
+                FactTable(TRAFFIC_FACTS, ("1h",), forget) if traffic else None,
             )
-            for name, traffic in LEVELS.items()
-        }
 
     def add_holds(self, keys: Mapping[str, Ints], sequence: Ints, second: Ints, fact: Ints) -> None:
         """Add facts about holds; `keys` has the key of each fact in every level."""

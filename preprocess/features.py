@@ -21,6 +21,7 @@ from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.preprocess.context import (
     HOLD_FACTS,
     LEVELS,
+    TIMED_FACTS,
     TRAFFIC_FACTS,
     WINDOWS,
     Answer,
@@ -223,15 +224,15 @@ class Held:
     def since_fact(self, level: str, fact: str) -> Floats:
         """Return the seconds since the last fact of a kind; NaN where there was none."""
         holds = self.context[level][0]
-        last = holds.last[:, HOLD_FACTS.index(fact)]
+        last = holds.last[:, TIMED_FACTS.index(fact)]
         now = seconds(self.hold["clock"])
         return np.where(last >= 0, (now - last).astype(np.float64), np.nan)
 
     def last_outcome(self, level: str) -> Floats:
         """Return 1 or 0 for the last known outcome of a release; NaN where there is none."""
         holds = self.context[level][0]
-        good = holds.last_sequence[:, HOLD_FACTS.index("good")]
-        bad = holds.last_sequence[:, HOLD_FACTS.index("bad")]
+        good = holds.last_sequence[:, TIMED_FACTS.index("good")]
+        bad = holds.last_sequence[:, TIMED_FACTS.index("bad")]
         return np.where((good < 0) & (bad < 0), np.nan, (good > bad).astype(np.float64))
 
     def success_rate(self, level: str, window: str | None = None) -> Floats:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sqlite3
 import time
 import zlib
@@ -173,6 +174,7 @@ class KeptEpisodes:
         self._tables: Store | _Memory = store or _Memory()
         self._stream: EpisodeStream | None = None
         self._after: dict[str, tuple[int, int]] = {}
+        self.behind = False  # whether the last pass left events to the next one
         self._state_cost = 0.0
         self._state_at = 0.0
         self._names_written = {"access_point": 0, "point": 0, "owner": 0}
@@ -191,11 +193,18 @@ class KeptEpisodes:
 
     # ---- writing
 
-    def take_up(self, *, final: bool = True, stop: Callable[[], bool] = lambda: False) -> int:
+    def take_up(
+        self,
+        *,
+        final: bool = True,
+        stop: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
+    ) -> int:
         """Go on with the pass over the store's events; return how many episodes are new.
 
         `final` is for a process that ends here: it leaves the state behind even if that was
-        done a moment ago. When `stop` says so, the rest is left to the next time.
+        done a moment ago. When `stop` says so, the rest is left to the next time; after so many
+        `seconds`, too, unless some of it would then have to be done again (see `behind`).
         """
         from condor_advice.preprocess.timeline import store_timeline
 
@@ -205,7 +214,14 @@ class KeptEpisodes:
             stream = self._stream = self._resume()
         stream.names.reasons = {}
         timeline = store_timeline(self._store, self._after, stream.names, stream.clocks)
-        return self._write_all(stream, timeline, final, stop)
+        late = time.monotonic() + seconds
+        self.behind = False
+
+        def end() -> bool:
+            self.behind = stop() or (timeline.settled and time.monotonic() > late)
+            return self.behind
+
+        return self._write_all(stream, timeline, final, end)
 
     def _write_all(
         self,

@@ -12,6 +12,7 @@ but a hold's context is made of other jobs, and there is no cheap way back to th
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import zipfile
@@ -518,10 +519,9 @@ class EpisodeStream:
         self.context.forget(int(seconds(np.array(self.now))))
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
-        clusters = self.context.levels["cluster"].keys.keys() | set(
-            np.unique(cluster_of(self.live.jobs())).tolist()
-        )
-        self.owners = {c: owner for c, owner in self.owners.items() if c in clusters}
+        clusters = np.r_[self.context.levels["cluster"].keys, cluster_of(self.live.jobs())]
+        kept = among(np.fromiter(self.owners, np.int64, len(self.owners)), clusters).tolist()
+        self.owners = dict(itertools.compress(self.owners.items(), kept))
 
     def _not_over(self, steps: Steps) -> Bools:
         """Tell which steps are of jobs of which there may still be news."""
@@ -565,7 +565,8 @@ class EpisodeStream:
             "levels": {},
         }
         for name, level in self.context.levels.items():
-            plain["levels"][name] = [list(level.keys.items()), level.next_key]
+            plain["levels"][name] = level.next_key
+            arrays[f"{name}.keys"], arrays[f"{name}.places"] = level.keys, level.places
             for part in ("holds", "traffic"):
                 table = getattr(level, part)
                 if table is not None:
@@ -615,8 +616,8 @@ class EpisodeStream:
         stream.recent = arrays["recent"]
         stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():
-            keys, level.next_key = plain["levels"][name]
-            level.keys = dict(keys)
+            level.next_key = plain["levels"][name]
+            level.keys, level.places = arrays[f"{name}.keys"], arrays[f"{name}.places"]
             for part in ("holds", "traffic"):
                 table: FactTable | None = getattr(level, part)
                 if table is not None:
@@ -625,7 +626,7 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 def _spec_values(spec: TensorSpec) -> dict[str, int]:

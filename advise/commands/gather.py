@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ LONG_READ_BYTES = 20 << 20
 # share of the time.
 KEEP_SECONDS = 2.0
 KEEP_SHARE = 0.05
-PATIENCE_SECONDS = 3.0  # of who stops us in the midst of it
+PATIENCE_SECONDS = 3.0  # of who stops us in the midst of that, and of logs that grow
 MANY_EVENTS = 50_000
 
 _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
@@ -141,7 +142,11 @@ class _Keeper:
             final=final,
             # Who stops us need not wait for a long pass: the next one goes on with it.
             stop=lambda: bool(self.stopping) and time.monotonic() > began + PATIENCE_SECONDS,
+            # Nor need the logs: they are looked at in between, and must not rotate away.
+            seconds=math.inf if final else PATIENCE_SECONDS,
         )
+        if self._kept.behind:
+            return 0.0
         self._events = events
         ended = time.monotonic()
         self._next = ended + max(KEEP_SECONDS, (ended - began) / KEEP_SHARE)

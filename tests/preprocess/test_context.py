@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from condor_advice.preprocess.context import FORGET_SECONDS, HOLD_FACTS, WINDOWS, FactTable
+from condor_advice.preprocess.context import (
+    FORGET_SECONDS,
+    HOLD_FACTS,
+    TIMED_FACTS,
+    WINDOWS,
+    Context,
+    FactTable,
+)
 
 HOLD, GOOD = HOLD_FACTS.index("hold"), HOLD_FACTS.index("good")
 
@@ -35,7 +42,7 @@ def plainly_known(facts: np.ndarray, key: int, sequence: int, second: int) -> np
 
 
 def plain_last(known: np.ndarray, column: int) -> list[int]:
-    each = (known[known[:, 3] == fact, column] for fact in range(len(HOLD_FACTS)))
+    each = (known[known[:, 3] == HOLD_FACTS.index(fact), column] for fact in TIMED_FACTS)
     return [int(values[-1]) if len(values) else -1 for values in each]
 
 
@@ -72,11 +79,11 @@ def test_answers_agree_with_a_plain_loop(seed: int, step: int) -> None:
 
 def test_a_key_that_is_not_known_has_nothing() -> None:
     table = FactTable(HOLD_FACTS, ("1h",))
-    table.add(np.array([3]), np.array([0]), np.array([100]), np.array([HOLD]))
+    table.add(np.array([3]), np.array([0]), np.array([100]), np.array([GOOD]))
     answer = table.ask(np.array([-1, 4, 3]), np.array([5, 5, 5]), np.array([200, 200, 200]))
-    assert answer.total[:, HOLD].tolist() == [0, 0, 1]
-    assert answer.last[:, HOLD].tolist() == [-1, -1, 100]
-    assert answer.last[:, GOOD].tolist() == [-1, -1, -1]
+    assert answer.total[:, GOOD].tolist() == [0, 0, 1]
+    assert answer.total[:, HOLD].tolist() == [0, 0, 0]
+    assert answer.last.tolist() == [[-1, -1], [-1, -1], [100, -1]]
 
 
 def test_old_rows_go() -> None:
@@ -89,3 +96,25 @@ def test_old_rows_go() -> None:
     assert len(table) < 15
     answer = table.ask(np.array([0]), np.array([count]), np.array([count * 60]))
     assert answer.total[0, HOLD] == count
+
+
+def test_clusters_that_are_over_are_forgotten_and_all_others_keep_their_counts() -> None:
+    context, one = Context(), np.ones(1, np.int64)
+    levels = context.levels.keys()
+    for day in range(40):
+        # Each day a thousand clusters of one job, and one that goes on for ever.
+        clusters = np.r_[7, np.arange(1000) + 1000 * (day + 1)]
+        second = np.full(1001, 86400 * day)
+        keys = {name: clusters if "cluster" in name else clusters * 0 + 5 for name in levels}
+        context.add_traffic(keys, 1001 * day + np.arange(1001), second, np.zeros(1001, np.int64))
+        context.forget(86400 * day)
+    cluster = context.levels["cluster"]
+    assert 3000 < len(cluster.keys) < 8000
+    assert len(cluster.keys) == len(cluster.places) == len(set(cluster.places.tolist()))
+    assert cluster.traffic is not None
+    asked = cluster.numbers(np.array([-1, 7, 1000 * 40, 2000]))
+    answer = cluster.traffic.ask(asked, np.full(4, 1 << 20), np.full(4, 86400 * 39))
+    assert answer.total[:, 0].tolist() == [0, 40, 1, 0]
+    pool = context.levels["pool"].traffic
+    assert pool is not None
+    assert pool.ask(0 * one, (1 << 20) * one, 86400 * 39 * one).total[0, 0] == 40 * 1001

@@ -228,19 +228,26 @@ def test_what_another_version_kept_is_made_anew(
         same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
 
 
-@pytest.mark.parametrize("logs", [1, 2])
-def test_a_pass_that_is_stopped_anywhere_is_gone_on_with(
-    simulated: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int
-) -> None:
+def in_pieces(
+    data: bytes, directory: Path, monkeypatch: pytest.MonkeyPatch, logs: int
+) -> list[Path]:
+    """Gather logs in pieces each of which is a batch of its own."""
     monkeypatch.setattr(store_module, "MERGE_BYTES", 0)
     monkeypatch.setattr(timeline_module, "BATCH_STEPS", 1)
-    data = simulated(400).read_bytes()
-    paths = [tmp_path / f"EventLog{number}" for number in range(logs)]
-    with Store(tmp_path / "store.sqlite") as store:
+    paths = [directory / f"EventLog{number}" for number in range(logs)]
+    with Store(directory / "store.sqlite") as store:
         for end in cuts(data, 12):
             for path in paths:
                 path.write_bytes(data[:end])
                 gather(store, path)
+    return paths
+
+
+@pytest.mark.parametrize("logs", [1, 2])
+def test_a_pass_that_is_stopped_anywhere_is_gone_on_with(
+    simulated: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int
+) -> None:
+    paths = in_pieces(simulated(400).read_bytes(), tmp_path, monkeypatch, logs)
     found, saved = [], []
     for patience in (1, 2, 3, 4, 1000):
         with Store(tmp_path / "store.sqlite") as store:
@@ -251,6 +258,21 @@ def test_a_pass_that_is_stopped_anywhere_is_gone_on_with(
     if logs == 1:
         assert saved == sorted(set(saved)), "each time goes on from where the last one stopped"
     with Store(tmp_path / "store.sqlite", readonly=True) as store:
+        same(kept_of(store).samples(), collect(log_timeline(paths, CLOCK, "ap")))
+
+
+@pytest.mark.parametrize("logs", [1, 2])
+def test_a_pass_in_many_short_turns_equals_one(
+    simulated: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int
+) -> None:
+    paths = in_pieces(simulated(400).read_bytes(), tmp_path, monkeypatch, logs)
+    with Store(tmp_path / "store.sqlite") as store:
+        kept, turns = KeptEpisodes(store), 0
+        while turns == 0 or kept.behind:
+            kept.take_up(final=False, seconds=-1.0)
+            turns += 1
+        assert turns > 5 or logs > 1
+        assert kept.take_up() == 0, "nothing is left"
         same(kept_of(store).samples(), collect(log_timeline(paths, CLOCK, "ap")))
 
 
