@@ -177,6 +177,7 @@ class KeptEpisodes:
         self.behind = False  # whether the last pass left events to the next one
         self._state_cost = 0.0
         self._state_at = 0.0
+        self._state_sequence = -1
         self._names_written = {"access_point": 0, "point": 0, "owner": 0}
         self._templates_written: set[int] = set()
 
@@ -256,7 +257,7 @@ class KeptEpisodes:
         """Take up the state that was left, or begin anew where there is none that fits."""
         from condor_advice.preprocess.stream import EpisodeStream
 
-        self._after = {}
+        self._after, self._state_sequence = {}, -1
         self._names_written = dict.fromkeys(self._names_written, 0)
         self._templates_written = set()
         if self._has_tables():
@@ -389,7 +390,8 @@ class KeptEpisodes:
             (made_by(), json.dumps(FEATURE_NAMES), stream.spec.num_features, last, now),
         )
         due = now - self._state_at > self._state_cost / STATE_SHARE
-        if self._store is None or not (final or due):
+        left = stream.sequence == self._state_sequence  # by the batch that happened to be the last
+        if self._store is None or left or not (final or due):
             return
         state = io.BytesIO()
         stream.dump(state, self._after)
@@ -398,6 +400,7 @@ class KeptEpisodes:
             (state.getbuffer(), stream.episodes),
         )
         self._state_at, self._state_cost = time.time(), time.time() - now
+        self._state_sequence = stream.sequence
 
     # ---- reading
 
