@@ -29,10 +29,10 @@ from condor_advice.advise.remedies import (
     remedy_for,
 )
 from condor_advice.advise.site import Site
-from condor_advice.model.rules import Rule, Verdict, posterior, rule_for
+from condor_advice.model.held.rules import Rule, Verdict, posterior, rule_for
 
 if TYPE_CHECKING:
-    from condor_advice.model.held import Attribution, HeldModel
+    from condor_advice.model.held.model import Attribution, HeldModel
 
 OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
 SOMEBODY_ELSE = "somebody else than its owner held it"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_advice.advise.holds import OVERCOUNTED, Hold
-from condor_advice.preprocess.kept import LikeCases
+from condor_advice.preprocess.holds.episode_store import LikeCases
 
 # The shortest window with enough like cases counts; the longest one with any otherwise.
 WINDOWS = (6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0)

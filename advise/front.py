@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
-    from condor_advice.advise.asking import Question
+    from condor_advice.advise.find_holds import Question
 
 COMPLETING = "_CONDOR_ADVICE_COMPLETE"
 FLAGS = ("--json", "--explain", "--all")
@@ -35,7 +35,7 @@ def main() -> None:
 
         command_line()
         return
-    from condor_advice.advise.answering import answer
+    from condor_advice.advise.answer import answer
 
     try:
         missing = answer(question, "--json" in words, "--explain" in words)
@@ -74,7 +74,7 @@ def plain_question(words: Sequence[str]) -> Question | None:
         wanted = tuple(parse_job_id(text) for text in ids)
     except UsageError:
         return None
-    from condor_advice.advise.asking import Question
+    from condor_advice.advise.find_holds import Question
 
     return Question(
         wanted=wanted,

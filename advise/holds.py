@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.events import JobId
-from condor_advice.preprocess.kept import KeptEpisode, KeptEpisodes
-from condor_advice.preprocess.templates import FAMILIES, parse_reason
+from condor_advice.preprocess.holds.episode_store import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.holds.templates import FAMILIES, parse_reason
 
 
 @dataclass(frozen=True, slots=True)

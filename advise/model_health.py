@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.store import Store
-from condor_advice.preprocess.kept import KeptEpisodes
+from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
 if TYPE_CHECKING:
-    from condor_advice.model.held import HeldModel
-    from condor_advice.model.held_data import HeldData
-    from condor_advice.model.manifest import ModelFiles
+    from condor_advice.model.held.data import HeldData
+    from condor_advice.model.held.model import HeldModel
+    from condor_advice.model.registry.manifest import ModelFiles
 
 NEWEST_HOLDS = 12_000
 # Of the holds with a known end so many are predicted, spread evenly over time.
@@ -75,17 +75,17 @@ def warnings(found: Mapping[str, Any]) -> list[str]:
 
 
 def _current_model() -> ModelFiles:
-    from condor_advice.model import manifest
-    from condor_advice.model.registry import Registry
+    from condor_advice.model.registry import manifest
+    from condor_advice.model.registry.versions import Registry
 
     return manifest.read(Registry().current())
 
 
 def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
-    from condor_advice.model import drift
-    from condor_advice.model.held import HeldModel
-    from condor_advice.model.held_data import from_samples
-    from condor_advice.preprocess.features import FEATURE_NAMES
+    from condor_advice.model.held import drift
+    from condor_advice.model.held.data import from_samples
+    from condor_advice.model.held.model import HeldModel
+    from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
     if drift.FILE not in files.content:
         name = files.manifest.name
@@ -119,14 +119,14 @@ def _predicted(model: HeldModel, data: HeldData) -> Any:
 
 
 def _bucket(template: int) -> int:
-    from condor_advice.preprocess.templates import bucket_of
+    from condor_advice.preprocess.holds.templates import bucket_of
 
     return bucket_of(template)
 
 
 def _feedback(kept: KeptEpisodes, store: Store, now: float) -> dict[str, Any]:
     from condor_advice.gather.ledger import GivenAdvice, Ledger, ledger_paths
-    from condor_advice.model.feedback import join, summarise
+    from condor_advice.model.held.feedback import join, summarise
 
     since = now - FEEDBACK_DAYS * 86400
     given: list[GivenAdvice] = []
@@ -138,7 +138,7 @@ def _feedback(kept: KeptEpisodes, store: Store, now: float) -> dict[str, Any]:
 
 def feedback_words(found: Mapping[str, Any]) -> Sequence[str]:
     """Return how good the advice was, as lines for people."""
-    from condor_advice.model.feedback import in_words
+    from condor_advice.model.held.feedback import in_words
 
     if not found["feedback"]:
         return []

@@ -1,8 +1,8 @@
 """What to do about a hold: words, commands to paste, and where the advice comes from.
 
-The rule for the hold (model/rules.py) says in words what facilitators advise. Here that is made
-concrete with what is known of this very job: the size to ask for, the file that is missing, the
-execution point to avoid, the time to wait. Every command is one that HTCondor or a shell takes
+The rule for the hold (model/held/rules.py) says in words what facilitators advise. Here that is
+made concrete with what is known of this very job: the size to ask for, the file that is missing,
+the execution point to avoid, the time to wait. Every command is one that HTCondor or a shell takes
 as it stands; each names its job in full, so that it does what it says and no more.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold
 from condor_advice.advise.site import Site
-from condor_advice.model.rules import Rule, Verdict
+from condor_advice.model.held.rules import Rule, Verdict
 
 # The share of like jobs that a suggested size is enough for.
 QUANTILE = 0.9

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from condor_advice.advise.advice import Advice
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
 from condor_advice.gather.events import JobId
-from condor_advice.model.rules import Verdict
+from condor_advice.model.held.rules import Verdict
 
 _COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
 NARROWEST, WIDEST = 40, 110

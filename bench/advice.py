@@ -34,7 +34,7 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.store import Store
 from condor_advice.lab.simulate import Profile, simulate
-from condor_advice.preprocess.kept import KeptEpisodes
+from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
 COMMAND = [str(Path(sys.executable).with_name("condor-advice"))]
 OWN_PLACES = ("CONDOR_ADVICE_STORE", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME")

@@ -29,8 +29,8 @@ from condor_advice.lab.drifting import (
     profile,
     simulated,
 )
-from condor_advice.model import drift
-from condor_advice.model.held_data import HeldData
+from condor_advice.model.held import drift
+from condor_advice.model.held.data import HeldData
 
 TRAINED_UNTIL = CHANGED - timedelta(days=10)
 

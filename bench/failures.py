@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from condor_advice.lab.workload import simulate_jobs, simulated_blocks
-from condor_advice.preprocess.jobs import Horizon, JobFeatures, Labels
+from condor_advice.preprocess.jobs.horizons import Horizon, JobFeatures, Labels
 
 
 def tell(name: str, **figures: float) -> None:
@@ -82,7 +82,7 @@ def stream(jobs: int) -> None:
 
 def train(jobs: int = 77_000) -> None:
     """Time a training with its search."""
-    from condor_advice.model.failure_train import TrainSettings, train_models
+    from condor_advice.model.failure.train import TrainSettings, train_models
 
     table = simulate_jobs(jobs, users=600)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -100,8 +100,8 @@ def train(jobs: int = 77_000) -> None:
 
 def predict(jobs: int = 5000) -> None:
     """Time one prediction from a saved model, and its reasons."""
-    from condor_advice.model.failure import FailureModels
-    from condor_advice.model.failure_train import TrainSettings, train_models
+    from condor_advice.model.failure.model import FailureModels
+    from condor_advice.model.failure.train import TrainSettings, train_models
 
     table = simulate_jobs(jobs)
     with tempfile.TemporaryDirectory() as directory:

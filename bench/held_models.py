@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from condor_advice.lab.held_data import recorded, training_recordings
-from condor_advice.model import lstm
-from condor_advice.model.held import STARTER, HeldModel
-from condor_advice.model.held_data import HeldData, join
-from condor_advice.model.held_train import HeldSettings, assemble, learn
+from condor_advice.lab.training_data import recorded, training_recordings
+from condor_advice.model.held import lstm
+from condor_advice.model.held.data import HeldData, join
+from condor_advice.model.held.model import STARTER, HeldModel
+from condor_advice.model.held.train import HeldSettings, assemble, learn
 
 EPISODES = 100_000
 FORWARDS = 300  # of torch, one episode each; the rest is reckoned from these

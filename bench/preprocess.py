@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from condor_advice.gather.clock import Clock
-from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.reasons import hold_reasons
-from condor_advice.preprocess.stream import EpisodeStream
-from condor_advice.preprocess.templates import parse_reason
-from condor_advice.preprocess.timeline import log_timeline
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.reasons import hold_reasons
+from condor_advice.preprocess.holds.stream import EpisodeStream
+from condor_advice.preprocess.holds.templates import parse_reason
+from condor_advice.preprocess.holds.timeline import log_timeline
 
 CLOCK = Clock(UTC)
 REPEATS = 3

@@ -28,7 +28,9 @@ from typing import Any
 import numpy as np
 
 from condor_advice.gather.store import Store, StoreUnreachable
-from condor_advice.lab.rotating_log import RotatingLog, job_events
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/gather"))
+from rotating_log import RotatingLog, job_events
 
 EVENTS_PER_SECOND = 70.0  # ten times a busy access point
 SLICE_SECONDS = 0.05

@@ -27,8 +27,8 @@ from typing import Any
 import yaml
 
 from condor_advice.advise.commands.sweep import recordings
+from condor_advice.dag.create import plan_sweep
 from condor_advice.dag.plan import Plan
-from condor_advice.dag.planning import plan_sweep
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.lab.pool import ExecutionPoint, Pool
 
@@ -212,7 +212,7 @@ def twin(plan: Plan) -> None:
     """Train the evicted trial once more without a stop, and compare every figure."""
     from condor_advice.dag.episodes import load_split
     from condor_advice.dag.nodes import settings_of
-    from condor_advice.model import lstm
+    from condor_advice.model.held import lstm
 
     trial = trials_of(plan)[0]
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())

@@ -1,7 +1,7 @@
 """Make a whole model with the winning trial's settings, and register it as a candidate.
 
 A trial trains the network alone. The model that answers is made of rules, trees and network,
-weighed and calibrated together (model/held_train.py); so the winner's settings are trained once
+weighed and calibrated together (model/held/train.py); so the winner's settings are trained once
 more that way, on all that is not the test split.
 """
 
@@ -19,11 +19,13 @@ from condor_advice.dag.episodes import PARTS, load_episodes
 from condor_advice.dag.nodes import settings_of
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import Trial
-from condor_advice.model import calibration, held_train, manifest
-from condor_advice.model.failure_metrics import pr_auc, roc_auc
-from condor_advice.model.held import HeldModel
-from condor_advice.model.held_data import HeldData
-from condor_advice.preprocess.labels import NO_LABEL
+from condor_advice.model import calibration
+from condor_advice.model.held import train as held_train
+from condor_advice.model.held.data import HeldData
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.model.registry import manifest
+from condor_advice.preprocess.holds.labels import NO_LABEL
 
 
 def can_serve(trial: Trial) -> bool:

@@ -11,7 +11,7 @@ from condor_advice.dag.scripts import write_whole
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.dag.sync import create_sweep
 from condor_advice.gather.errors import UsageError
-from condor_advice.model.registry import default_models_path
+from condor_advice.model.registry.versions import default_models_path
 
 _DONE = re.compile(r"^DONE (\S+)$", re.MULTILINE)
 _MOST_RESCUES = 999

@@ -16,7 +16,7 @@ from typing import Any
 from condor_advice.dag.condor import jobs, schedd
 from condor_advice.dag.generate import quoted
 from condor_advice.gather.errors import UsageError
-from condor_advice.model.registry import default_models_path
+from condor_advice.model.registry.versions import default_models_path
 
 _AT = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 MARK = "CondorAdviceCron"  # an attribute by which our jobs are known

@@ -21,13 +21,13 @@ from condor_advice.dag.sweepfile import Split
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.arrays import load_arrays, save_arrays
-from condor_advice.model.held_data import HeldData, from_export, from_samples, join
-from condor_advice.preprocess.samples import Samples
-from condor_advice.preprocess.splits import split_by_time
-from condor_advice.preprocess.steps import job_parts
-from condor_advice.preprocess.stream import OUTCOME, EpisodeStream
-from condor_advice.preprocess.tensors import TensorSpec
-from condor_advice.preprocess.timeline import Timeline, log_timeline, store_timeline
+from condor_advice.model.held.data import HeldData, from_export, from_samples, join
+from condor_advice.preprocess.holds.samples import Samples
+from condor_advice.preprocess.holds.splits import split_by_time
+from condor_advice.preprocess.holds.steps import job_parts
+from condor_advice.preprocess.holds.stream import OUTCOME, EpisodeStream
+from condor_advice.preprocess.holds.tensors import TensorSpec
+from condor_advice.preprocess.holds.timeline import Timeline, log_timeline, store_timeline
 
 SOURCE = "source.json"  # what a shard is
 PARTS = ("train", "validation", "test")
@@ -38,7 +38,7 @@ def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
     source = json.loads((directory / SOURCE).read_text())
     spec = TensorSpec(**parameters)
     if source["kind"] == "export":
-        from condor_advice.preprocess.dataset import Dataset
+        from condor_advice.preprocess.holds.export import Dataset
 
         if spec.neighbours:
             raise AdviceError(

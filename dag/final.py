@@ -65,8 +65,8 @@ def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
 def register(plan: Plan) -> str:
     """Register the best trial's model, which the evaluate node trained; its name."""
     from condor_advice.dag.candidate import build_listed
-    from condor_advice.model import manifest
-    from condor_advice.model.registry import Registry
+    from condor_advice.model.registry import manifest
+    from condor_advice.model.registry.versions import Registry
 
     model = plan.directory / "evaluate" / "out" / "candidate"
     inputs = plan.directory / "evaluate" / "in"

@@ -27,8 +27,8 @@ from condor_advice.dag.scripts import HOPELESS, write_whole
 from condor_advice.gather.errors import AdviceError
 
 if TYPE_CHECKING:
-    from condor_advice.model.held_data import HeldData
-    from condor_advice.model.lstm import LstmSettings, TrainedLstm
+    from condor_advice.model.held.data import HeldData
+    from condor_advice.model.held.lstm import LstmSettings, TrainedLstm
 
 OUT = Path("out")
 CHECKPOINT = 85
@@ -40,7 +40,7 @@ _NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")
 def trial_parameters() -> dict[str, Any]:
     """Return every parameter that a trial understands, with its default."""
     from condor_advice.dag.plan import PREPROCESSING
-    from condor_advice.model.lstm import LstmSettings
+    from condor_advice.model.held.lstm import LstmSettings
 
     defaults = LstmSettings()
     network = {one.name: getattr(defaults, one.name) for one in fields(LstmSettings)}
@@ -95,7 +95,7 @@ def check(plan_file: str) -> None:
     free = shutil.disk_usage(".").free // 2**20
     if free < 100:
         raise AdviceError(f"only {free} MB of disk are free; raise resources.disk_mb")
-    from condor_advice.model import lstm
+    from condor_advice.model.held import lstm
 
     lstm.build(lstm.LstmSettings(hidden=4))
     report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
@@ -173,7 +173,7 @@ def trial() -> None:
 def settings_of(task: dict[str, Any]) -> LstmSettings:
     """Return the network's settings that a trial's parameters mean."""
     from condor_advice.dag.plan import PREPROCESSING
-    from condor_advice.model.lstm import LstmSettings
+    from condor_advice.model.held.lstm import LstmSettings
 
     parameters = PREPROCESSING | task["parameters"]
     context = parameters["neighbours"] * parameters["neighbour_steps"]
@@ -184,7 +184,7 @@ def settings_of(task: dict[str, Any]) -> LstmSettings:
 
 
 def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
-    from condor_advice.model import lstm
+    from condor_advice.model.held import lstm
 
     def check(report: lstm.EpochReport) -> None:
         if not all(math.isfinite(value) for value in report.metrics().values()):

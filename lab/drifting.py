@@ -13,12 +13,12 @@ import numpy as np
 
 from condor_advice.gather.clock import Clock
 from condor_advice.lab.simulate import Profile, simulate
-from condor_advice.model.drift import Observed
-from condor_advice.model.held_data import HeldData, from_samples
-from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.labels import NO_LABEL
-from condor_advice.preprocess.samples import collect
-from condor_advice.preprocess.timeline import Source, Timeline, log_blocks
+from condor_advice.model.held.data import HeldData, from_samples
+from condor_advice.model.held.drift import Observed
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.labels import NO_LABEL
+from condor_advice.preprocess.holds.samples import collect
+from condor_advice.preprocess.holds.timeline import Source, Timeline, log_blocks
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS_PER_DAY = 500.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.held import Calibration, Interval
+from condor_advice.model.held.model import Calibration, Interval
 from condor_advice.model.infer import sigmoid
 
 Floats = npt.NDArray[np.float64]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
-from condor_advice.preprocess.templates import TEMPLATE_BUCKETS
-from condor_advice.preprocess.tensors import STEP_COLUMNS
+from condor_advice.preprocess.holds.templates import TEMPLATE_BUCKETS
+from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model import conformal
-from condor_advice.model.failure_metrics import curve, pr_auc, reliability, roc_auc
+from condor_advice.model.held import conformal
+from condor_advice.model.metrics import curve, pr_auc, reliability, roc_auc
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The command line is where all rooms meet: a verb may call the room it is named after.
 VERBS_MAY_IMPORT = {"dag", "lab"}
 # The hook's model is trained on features that the hook's own code computes.
-TRAINS_THE_HOOK = "model/usage.py"
+TRAINS_THE_HOOK = "model/checkpoint_risk.py"
 TRAINING_PACKAGES = {
     "imblearn",
     "matplotlib",

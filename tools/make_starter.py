@@ -1,4 +1,4 @@
-"""Train the model that comes with condor-advice, and write it with its card to model/starter/.
+"""Train the model that comes with condor-advice, and write it with its card to model/held/starter/.
 
     python tools/make_starter.py
 
@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from condor_advice.lab.held_data import (
+from condor_advice.lab.training_data import (
     RANDOMISED,
     SIMULATED_JOBS,
     SIMULATED_SEED,
@@ -22,11 +22,11 @@ from condor_advice.lab.held_data import (
     simulated,
     training_recordings,
 )
-from condor_advice.model import card
-from condor_advice.model.held import STARTER
-from condor_advice.model.held_data import join
-from condor_advice.model.held_evaluate import evaluate, pictured
-from condor_advice.model.held_train import HeldSettings, save, train, validation_figures
+from condor_advice.model.held.data import join
+from condor_advice.model.held.evaluate import evaluate, pictured
+from condor_advice.model.held.model import STARTER
+from condor_advice.model.held.train import HeldSettings, save, train, validation_figures
+from condor_advice.model.registry import card
 
 
 def main() -> None:

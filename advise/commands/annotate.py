@@ -44,8 +44,8 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
     the time of the advice; where it is later than EnteredCurrentStatus the advice is about the
     hold that the job is in. Jobs whose ads already say so are not touched.
     """
-    from condor_advice.advise.answering import judge, remember
-    from condor_advice.advise.asking import Question
+    from condor_advice.advise.answer import judge, remember
+    from condor_advice.advise.find_holds import Question
     from condor_advice.gather.ledger import now
     from condor_advice.gather.live import AccessPoint
 

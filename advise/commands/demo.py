@@ -19,7 +19,7 @@ LOG = Path(__file__).resolve().parents[1] / "demo.log"
 def demo(ctx: click.Context) -> None:
     """Read a real event log into a temporary store and advise on its held jobs."""
     from condor_advice.advise.commands.job import job
-    from condor_advice.preprocess.kept import KeptEpisodes
+    from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as directory:
         path = Path(directory) / "store.sqlite"

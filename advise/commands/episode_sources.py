@@ -17,7 +17,7 @@ import click
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
-    from condor_advice.model.held_data import HeldData
+    from condor_advice.model.held.data import HeldData
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Sources:
         """Read all that was named, or the shipped recordings of these names."""
         begin = moment(self.since) if self.since else None  # before the long work begins
         end = moment(self.until) if self.until else None
-        from condor_advice.lab.held_data import recorded
-        from condor_advice.model.held_data import from_export, from_samples, join
-        from condor_advice.preprocess.dataset import Dataset
+        from condor_advice.lab.training_data import recorded
+        from condor_advice.model.held.data import from_export, from_samples, join
+        from condor_advice.preprocess.holds.export import Dataset
 
         found = [_of_store(path) for path in self.stores]
         if self.logs:
@@ -56,8 +56,8 @@ class Sources:
 
     def _of_logs(self) -> tuple[Any, str]:
         from condor_advice.gather.clock import Clock, find_zone
-        from condor_advice.preprocess.samples import collect
-        from condor_advice.preprocess.timeline import log_timeline
+        from condor_advice.preprocess.holds.samples import collect
+        from condor_advice.preprocess.holds.timeline import log_timeline
 
         timeline = log_timeline(self.logs, Clock(find_zone(self.zone)), self.access_point)
         return collect(timeline), self.access_point or self.logs[0].name
@@ -77,10 +77,10 @@ def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
 def _of_store(path: Path) -> HeldData:
     """Read a store: the episodes kept ready in it, or all of its events."""
     from condor_advice.gather.store import Store
-    from condor_advice.model.held_data import from_samples
-    from condor_advice.preprocess.kept import KeptEpisodes
-    from condor_advice.preprocess.samples import collect
-    from condor_advice.preprocess.timeline import store_timeline
+    from condor_advice.model.held.data import from_samples
+    from condor_advice.preprocess.holds.episode_store import KeptEpisodes
+    from condor_advice.preprocess.holds.samples import collect
+    from condor_advice.preprocess.holds.timeline import store_timeline
 
     with Store(path, readonly=True) as store:
         kept = KeptEpisodes(store)

@@ -12,8 +12,8 @@ import click
 from condor_advice.advise.commands.episode_sources import Sources, source_options
 
 if TYPE_CHECKING:
-    from condor_advice.model.held import HeldModel
-    from condor_advice.model.held_data import HeldData
+    from condor_advice.model.held.data import HeldData
+    from condor_advice.model.held.model import HeldModel
 
 _PATH = click.Path(path_type=Path)
 
@@ -45,10 +45,10 @@ def evaluate(
     Without a source the shipped recording is taken in which every hold was released, and from
     which no model of ours has learned. On a store that a model was trained on, name --since.
     """
-    from condor_advice.lab.held_data import RANDOMISED
-    from condor_advice.model import held_evaluate
-    from condor_advice.model.held import HeldModel as Model
-    from condor_advice.model.held_data import CannotTrain
+    from condor_advice.lab.training_data import RANDOMISED
+    from condor_advice.model.held import evaluate as held_evaluate
+    from condor_advice.model.held.data import CannotTrain
+    from condor_advice.model.held.model import HeldModel as Model
 
     model = Model.load(_model_directory(model_name))
     data = sources.read((RANDOMISED,))
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _model_directory(name: str | None) -> Path:
-    from condor_advice.model.registry import Registry
+    from condor_advice.model.registry.versions import Registry
 
     if name is None:
         return Registry().current()
@@ -85,7 +85,7 @@ def _model_directory(name: str | None) -> Path:
 
 
 def _draw(model: HeldModel, data: HeldData, directory: Path) -> dict[str, Path]:
-    from condor_advice.model.held_evaluate import pictured
+    from condor_advice.model.held.evaluate import pictured
     from condor_advice.model.plots import draw_all
 
     return draw_all(directory, pictured(model, data.take(data.labelled)))

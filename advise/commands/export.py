@@ -59,9 +59,9 @@ def export(
     What came of each hold is beside it, as far as it is known. DIR holds names of people and
     files, like the store itself: take care where it goes. docs/export.md says what is in it.
     """
-    from condor_advice.preprocess.dataset import export as write
-    from condor_advice.preprocess.tensors import TensorSpec
-    from condor_advice.preprocess.timeline import log_timeline, store_timeline
+    from condor_advice.preprocess.holds.export import export as write
+    from condor_advice.preprocess.holds.tensors import TensorSpec
+    from condor_advice.preprocess.holds.timeline import log_timeline, store_timeline
 
     spec = TensorSpec(max_steps=max_steps)
     if logs:

@@ -13,7 +13,7 @@ from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
     from condor_advice.gather.workloads.table import JobTable
-    from condor_advice.preprocess.jobs import Horizon, Labels
+    from condor_advice.preprocess.jobs.horizons import Horizon, Labels
 
 DEFAULT_HORIZONS = "submit,start,two_minutes"
 _FILE = click.Path(path_type=Path)
@@ -130,9 +130,9 @@ def train(
     if usage:
         _train_usage(usage, out, seed, as_json)
         return
-    from condor_advice.model.failure import NotAPrediction, default_directory
-    from condor_advice.model.failure_train import TrainSettings, train_models
-    from condor_advice.preprocess.jobs import Horizon
+    from condor_advice.model.failure.model import NotAPrediction, default_directory
+    from condor_advice.model.failure.train import TrainSettings, train_models
+    from condor_advice.preprocess.jobs.horizons import Horizon
 
     horizons = _horizons(horizon)
     if Horizon.POST_MORTEM in horizons:
@@ -214,8 +214,8 @@ def evaluate(
     **sources: Any,
 ) -> None:
     """Train on the past of a table and judge on its future."""
-    from condor_advice.model.failure_evaluate import evaluate as judge
-    from condor_advice.model.failure_train import TrainSettings
+    from condor_advice.model.failure.evaluate import evaluate as judge
+    from condor_advice.model.failure.train import TrainSettings
 
     if precision is not None and cost is not None:
         raise UsageError("--precision and --cost both choose the threshold: give one")
@@ -241,7 +241,7 @@ def evaluate(
     )
     fitted = None
     if compare or online or sizes or profiles or report is not None:
-        from condor_advice.model.failure_extras import extras
+        from condor_advice.model.failure.extras import extras
 
         more, fitted = extras(
             table,
@@ -256,7 +256,7 @@ def evaluate(
         )
         found |= more
     if report is not None:
-        from condor_advice.model.failure_report import write_report
+        from condor_advice.model.failure.report import write_report
 
         files = write_report(report, found, tested, fitted)
         if not as_json:
@@ -294,7 +294,7 @@ def read_tables(
     if schedd:
         tables.append(read_schedd_history())
     if store is not None:
-        from condor_advice.preprocess.store_jobs import read_store_jobs
+        from condor_advice.preprocess.jobs.from_store import read_store_jobs
 
         tables.append(read_store_jobs(store))
     if not tables:
@@ -305,7 +305,7 @@ def read_tables(
 
 
 def _horizons(text: str) -> list[Horizon]:
-    from condor_advice.preprocess.jobs import Horizon
+    from condor_advice.preprocess.jobs.horizons import Horizon
 
     try:
         return [Horizon(word.strip()) for word in text.split(",") if word.strip()]
@@ -314,14 +314,14 @@ def _horizons(text: str) -> list[Horizon]:
 
 
 def _labels(text: str) -> Labels:
-    from condor_advice.model.failure import states
-    from condor_advice.preprocess.jobs import Labels
+    from condor_advice.model.failure.model import states
+    from condor_advice.preprocess.jobs.horizons import Labels
 
     return Labels(failed=states([word.strip() for word in text.split(",") if word.strip()]))
 
 
 def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: bool) -> None:
-    from condor_advice.model import usage
+    from condor_advice.model import checkpoint_risk as usage
 
     if out is None:
         raise UsageError("--usage needs --out FILE: the model is carried to the job as one file")

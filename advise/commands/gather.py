@@ -122,7 +122,7 @@ class _Keeper:
     """Keeps hold episodes ready as events come, in a small share of the time."""
 
     def __init__(self, store: Store) -> None:
-        from condor_advice.preprocess.kept import KeptEpisodes
+        from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
         self._kept = KeptEpisodes(store)
         self.stopping: Sequence[int] = ()  # signals that came

@@ -40,7 +40,7 @@ def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: 
     What came of a release is looked up in the queue, in the schedd's history, in the store and
     in the job's own log, as far as each can be reached.
     """
-    from condor_advice.advise.effects import past_with_effects, wherever_possible
+    from condor_advice.advise.apply.effects import past_with_effects, wherever_possible
     from condor_advice.gather.ledger import now
 
     wanted = [parse_job_id(text) for text in job_ids]
@@ -48,7 +48,7 @@ def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: 
     actions = past_with_effects(look, store, now(), since=now() - 86400 * days)
     shown = [action for action in actions if not wanted or _is_wanted(action, wanted)]
     if as_json:
-        from condor_advice.advise.apply import action_as_dict
+        from condor_advice.advise.apply.execute import action_as_dict
 
         for action in shown:
             click.echo(json.dumps(action_as_dict(action)))

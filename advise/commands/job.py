@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.commands.apply_options import Acting, apply_options
+from condor_advice.advise.apply.options import Acting, apply_options
 from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
@@ -136,8 +136,8 @@ def job(
         logs += more
     acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
     acting.check(log=logs, store=store, hold=number)
-    from condor_advice.advise.answering import answer
-    from condor_advice.advise.asking import Question
+    from condor_advice.advise.answer import answer
+    from condor_advice.advise.find_holds import Question
 
     question = Question(
         wanted=tuple(parse_job_id(text) for text in job_ids),

@@ -14,10 +14,10 @@ from condor_advice.advise.commands.episode_sources import Sources, source_option
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
-    from condor_advice.model.gate import GateResult
-    from condor_advice.model.held_data import HeldData
-    from condor_advice.model.manifest import Manifest
-    from condor_advice.model.registry import Registry, Switch, Version
+    from condor_advice.model.held.data import HeldData
+    from condor_advice.model.registry.gate import GateResult
+    from condor_advice.model.registry.manifest import Manifest
+    from condor_advice.model.registry.versions import Registry, Switch, Version
 
 _PATH = click.Path(path_type=Path)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -26,8 +26,8 @@ _SWITCHES_SHOWN = 10
 
 def _by_either_name(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     """Take the shipped model by the name that its answers carry, too."""
-    from condor_advice.model.places import STARTER
-    from condor_advice.model.registry import SHIPPED
+    from condor_advice.model.registry.places import STARTER
+    from condor_advice.model.registry.versions import SHIPPED
 
     if isinstance(value, tuple):
         return tuple(_by_either_name(ctx, parameter, name) for name in value)
@@ -45,7 +45,7 @@ def _by_either_name(ctx: click.Context, parameter: click.Parameter, value: Any) 
 @click.pass_context
 def model(ctx: click.Context, directory: Path | None) -> None:
     """Look at, promote and roll back the models that answer for held jobs."""
-    from condor_advice.model.registry import Registry
+    from condor_advice.model.registry.versions import Registry
 
     ctx.obj = Registry(directory)
 
@@ -93,8 +93,8 @@ def show(models: Registry, name: str | None, as_json: bool) -> None:
         return
     click.echo(f"{name}: {models.path(name)}")
     click.echo(_made(manifest))
-    from condor_advice.model.card import flat_metrics
     from condor_advice.model.html_report import number
+    from condor_advice.model.registry.card import flat_metrics
 
     for part, figures in flat_metrics(manifest.metrics).items():
         told = ", ".join(f"{key.replace('_', ' ')} {number(one)}" for key, one in figures.items())
@@ -147,7 +147,7 @@ def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_jso
     Both are compared on holds with a known outcome that came after the version's training, by a
     paired bootstrap over clusters. Without a source the default store is taken.
     """
-    from condor_advice.model.registry import NotPromoted
+    from condor_advice.model.registry.versions import NotPromoted
 
     models: Registry = ctx.obj
     models.verify(name)
@@ -199,8 +199,8 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 @click.pass_obj
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
     """Print a version's card: what it was trained on, how good it is, what it is not for."""
-    from condor_advice.model.card import FILE, markdown
-    from condor_advice.model.registry import CARD
+    from condor_advice.model.registry.card import FILE, markdown
+    from condor_advice.model.registry.versions import CARD
 
     name = name or models.current_name()
     manifest = models.verify(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from condor_advice.advise.prediction import Prediction
+    from condor_advice.advise.presubmit.prediction import Prediction
 
 
 class WithSubmitArguments(click.Command):
@@ -66,7 +66,7 @@ def predict(
 
     Exits with 1 when a file has a fault that HTCondor would refuse or hold the job for.
     """
-    from condor_advice.advise.prediction import look_at
+    from condor_advice.advise.presubmit.prediction import look_at
 
     faulty = False
     for file in files:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from condor_advice.dag.planning import Recording
+    from condor_advice.dag.create import Recording
     from condor_advice.dag.status import Status
 
 _DIRECTORY = click.argument(
@@ -37,7 +37,7 @@ def sweep() -> None:
 @_JSON
 def init(file: Path, trials: int | None, out: Path, as_json: bool) -> None:
     """Check SWEEP.YAML and write the DAG, the data and the environment into DIR."""
-    from condor_advice.dag.planning import plan_sweep
+    from condor_advice.dag.create import plan_sweep
 
     plan = plan_sweep(
         file,
@@ -67,7 +67,7 @@ def init(file: Path, trials: int | None, out: Path, as_json: bool) -> None:
 
 def recordings() -> dict[str, Recording]:
     """Return the lab's recordings, which dag/ does not know of."""
-    from condor_advice.dag.planning import Recording
+    from condor_advice.dag.create import Recording
     from condor_advice.lab.recording import shipped, unpack
     from condor_advice.lab.truth import read_truth
 

@@ -13,9 +13,9 @@ import click
 from condor_advice.advise.commands.episode_sources import Sources, source_options
 
 if TYPE_CHECKING:
-    from condor_advice.model.gate import GateResult
-    from condor_advice.model.held_data import HeldData
-    from condor_advice.model.held_train import HeldSettings, Trained
+    from condor_advice.model.held.data import HeldData
+    from condor_advice.model.held.train import HeldSettings, Trained
+    from condor_advice.model.registry.gate import GateResult
 
 _PATH = click.Path(path_type=Path)
 
@@ -75,8 +75,8 @@ def train(
     fifth of the episodes is kept from training: on it the gate compares the new model with the
     current one. `train --store FILE --since 90d` from cron is all that retraining takes.
     """
-    from condor_advice.lab.held_data import training_recordings
-    from condor_advice.model.gate import hold_out_newest
+    from condor_advice.lab.training_data import training_recordings
+    from condor_advice.model.registry.gate import hold_out_newest
     from condor_advice.model.tracking import WandbTracking
 
     settings = _settings(parts, propensity, risk, epochs, seed, threads)
@@ -105,7 +105,7 @@ def _settings(
     parts: str, propensity: bool, risk: float, epochs: int, seed: int, threads: int
 ) -> HeldSettings:
     from condor_advice.gather.errors import UsageError
-    from condor_advice.model.held_train import PARTS, HeldSettings
+    from condor_advice.model.held.train import PARTS, HeldSettings
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
     unknown = [part for part in chosen if part not in PARTS]
@@ -129,7 +129,7 @@ def _train(
     tracker: Any,
     talk: bool,
 ) -> Trained:
-    from condor_advice.model.held_train import train as learn
+    from condor_advice.model.held.train import train as learn
 
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
@@ -148,9 +148,9 @@ def _write(
     trained: Trained, directory: Path, settings: HeldSettings, window: HeldData
 ) -> dict[str, Any]:
     """Write model, manifest and card; return what to tell."""
-    from condor_advice.model import card
-    from condor_advice.model.held_evaluate import evaluate, pictured
-    from condor_advice.model.held_train import save, validation_figures
+    from condor_advice.model.held.evaluate import evaluate, pictured
+    from condor_advice.model.held.train import save, validation_figures
+    from condor_advice.model.registry import card
 
     metrics: dict[str, Any] = {"validation": validation_figures(trained)}
     if len(window.labelled):
@@ -172,7 +172,7 @@ def _write(
 
 
 def _register(directory: Path, window: HeldData, no_promote: bool) -> GateResult | None:
-    from condor_advice.model.registry import Registry
+    from condor_advice.model.registry.versions import Registry
 
     if no_promote:
         Registry().add(directory)

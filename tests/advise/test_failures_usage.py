@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from condor_advice.advise.cli import cli
-from condor_advice.model import usage
+from condor_advice.model import checkpoint_risk as usage
 from condor_checkpoint.risk import Risk, Trees
 
 pytest.importorskip("xgboost")
 # Jobs that were recorded on a real pool; half of them came to a bad end.
-RECORDED = Path(__file__).resolve().parents[2] / "bench/checkpoint/usage.jsonl.xz"
+RECORDED = Path(__file__).resolve().parents[2] / "bench/reports/checkpoint/usage.jsonl.xz"
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from condor_advice.advise import asking
-from condor_advice.advise.answering import answer
-from condor_advice.advise.asking import Question, _is_this_hold
+from condor_advice.advise import find_holds as asking
+from condor_advice.advise.answer import answer
+from condor_advice.advise.find_holds import Question, _is_this_hold
 from condor_advice.advise.front import plain_question
 from condor_advice.advise.jobids import WantedJobs
 from condor_advice.gather.clock import Clock
@@ -23,7 +23,7 @@ from condor_advice.gather.events import JobId
 from condor_advice.gather.live import LiveJob
 from condor_advice.gather.store import Store
 from condor_advice.lab.simulate import Profile, simulate
-from condor_advice.preprocess.kept import KeptEpisodes
+from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
 
 @pytest.fixture(autouse=True)

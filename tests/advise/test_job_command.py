@@ -9,7 +9,7 @@ import pytest
 
 from condor_advice.advise.jobids import WantedJobs, parse_job_id
 from condor_advice.gather.errors import UsageError
-from condor_advice.model.rules import RULES, Verdict, posterior, rule_for
+from condor_advice.model.held.rules import RULES, Verdict, posterior, rule_for
 
 
 def advice(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from condor_advice.advise import cli as command_line
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.registry import NotPromoted, Registry
+from condor_advice.model.registry.versions import NotPromoted, Registry
 
 HELPERS = Path(__file__).resolve().parents[1] / "model"
 

@@ -17,7 +17,7 @@ from condor_advice.advise.holds import Hold, hold_of_ad
 from condor_advice.advise.remedies import Remedy, named_path, remedy_for, round_up, size_above
 from condor_advice.advise.site import Site
 from condor_advice.gather.events import JobId
-from condor_advice.model.rules import Verdict, rule_for
+from condor_advice.model.held.rules import Verdict, rule_for
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOTHING = np.empty(0, np.float32)

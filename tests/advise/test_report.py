@@ -18,7 +18,7 @@ import pytest
 
 from condor_advice.advise import commands as commands_package
 from condor_advice.advise.advice import Advice, Adviser
-from condor_advice.advise.asking import read_logs
+from condor_advice.advise.find_holds import read_logs
 from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
 from condor_advice.advise.report import (
     Style,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from condor_advice.lab.drifting import START, profile, simulated
-from condor_advice.model.held import HeldModel
-from condor_advice.model.registry import Registry
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.registry.versions import Registry
 
 pytest.importorskip("xgboost")
 

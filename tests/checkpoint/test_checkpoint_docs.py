@@ -45,5 +45,5 @@ def test_every_option_that_is_shown_exists():
 
 def test_the_results_page_is_the_one_that_was_written():
     results = (ROOT / "docs/checkpoint-results.md").read_text()
-    assert "Written by `bench/checkpoint/results.py`" in results
+    assert "Written by `bench/reports/checkpoint/results.py`" in results
     assert re.search(r"Measured on \d{4}-\d{2}-\d{2}\.", results)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from condor_advice.model import usage
+from condor_advice.model import checkpoint_risk as usage
 from condor_checkpoint.risk import (
     FEATURES,
     HORIZON,
@@ -21,7 +21,7 @@ from condor_checkpoint.risk import (
 from condor_checkpoint.sample import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = ROOT / "bench/checkpoint/usage.jsonl.xz"
+RECORDED = ROOT / "bench/reports/checkpoint/usage.jsonl.xz"
 
 
 def watch(values, limit=1000.0, interval=1.0, **more):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sweeps_for_tests import SMALL
 
+from condor_advice.dag.create import plan_sweep
 from condor_advice.dag.plan import Plan
-from condor_advice.dag.planning import plan_sweep
 
 
 @pytest.fixture

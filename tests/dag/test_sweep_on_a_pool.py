@@ -19,9 +19,9 @@ from wandb_server import WandbServer
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.lab.pool import ExecutionPoint, Pool
-from condor_advice.model.held import HeldModel
-from condor_advice.model.held_train import PARTS
-from condor_advice.model.registry import Registry
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.train import PARTS
+from condor_advice.model.registry.versions import Registry
 
 SECRET = "local-0123456789abcdef0123456789abcdef01234567"
 

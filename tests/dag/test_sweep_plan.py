@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from condor_advice.advise.commands.sweep import recordings, sweep
+from condor_advice.dag.create import NoSpace, plan_sweep
 from condor_advice.dag.plan import Plan
-from condor_advice.dag.planning import NoSpace, plan_sweep
 from condor_advice.dag.state import SweepState
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
 from condor_advice.gather.store import Store
@@ -152,7 +152,7 @@ def test_nothing_is_left_when_writing_fails(sweep_file, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("condor_advice.dag.planning.write_package", full)
+    monkeypatch.setattr("condor_advice.dag.create.write_package", full)
     with pytest.raises(AdviceError, match="No space left on device"):
         plan_sweep(sweep_file(), tmp_path / "sweep", 2, recordings())
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.yaml"]

@@ -20,10 +20,10 @@ import pytest
 from sweeps_for_tests import SMALL
 
 from condor_advice.dag import nodes, scripts
+from condor_advice.dag.create import plan_sweep
 from condor_advice.dag.generate import PACKAGE, RUNNER
 from condor_advice.dag.nodes import CHECKPOINT
 from condor_advice.dag.plan import Plan
-from condor_advice.dag.planning import plan_sweep
 from condor_advice.dag.state import SweepState, Trial, TrialState
 
 
@@ -213,7 +213,7 @@ def train_here(plan: Plan, seed: int = 0) -> Any:
     from dataclasses import replace
 
     from condor_advice.dag.episodes import load_split
-    from condor_advice.model import lstm
+    from condor_advice.model.held import lstm
 
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
     data = load_split(plan.prepared_file(plan.prepared_for(task["parameters"])))

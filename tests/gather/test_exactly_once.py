@@ -20,11 +20,11 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, event, example, given, note, settings
+from rotating_log import RotatingLog, held_event
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.store import Store
 from condor_advice.gather.tail import LogTail
-from condor_advice.lab.rotating_log import RotatingLog, held_event
 
 CLOCK = Clock(find_zone("UTC"))
 LONG_AGO = 1_700_000_000

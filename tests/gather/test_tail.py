@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rotating_log import RotatingLog, held_event
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.look import NoSuchLog, UnreadableLog
@@ -17,7 +18,6 @@ from condor_advice.gather.reader import ReaderState
 from condor_advice.gather.rotation import Fingerprint, LogFile, Position, borne_marks, read_header
 from condor_advice.gather.store import Store
 from condor_advice.gather.tail import LogTail, cursor_of, position_of, unread_bytes
-from condor_advice.lab.rotating_log import RotatingLog, held_event
 
 CLOCK = Clock(find_zone("UTC"))
 LONG_AGO = 1_700_000_000

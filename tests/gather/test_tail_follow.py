@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rotating_log import RotatingLog, held_event
 
 from condor_advice.gather.store import Store, StoreUnreachable
 from condor_advice.gather.watch import Watcher, is_remote
-from condor_advice.lab.rotating_log import RotatingLog, held_event
 
 PATIENCE_SECONDS = 60.0
 

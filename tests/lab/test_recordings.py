@@ -26,7 +26,7 @@ from condor_advice.lab.recording import (
 )
 from condor_advice.lab.scenarios import load_scenarios
 from condor_advice.lab.truth import Hold, in_order, read_holds, read_truth
-from condor_advice.preprocess.episodes import hold_episodes, outcome_of
+from condor_advice.preprocess.holds.episodes import hold_episodes, outcome_of
 
 NAMES = sorted(shipped())
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from condor_advice.model.held_data import HeldData
-from condor_advice.preprocess.episodes import Outcome
-from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.labels import OUTCOME_INDEX
-from condor_advice.preprocess.tensors import TensorSpec
+from condor_advice.model.held.data import HeldData
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
+from condor_advice.preprocess.holds.tensors import TensorSpec
 
 SPEC = TensorSpec()
 

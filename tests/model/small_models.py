@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from condor_advice.model import held
-from condor_advice.model.held import Abstention, Calibration, HeldModel, Interval
-from condor_advice.model.held_features import ReasonRates
+from condor_advice.model.held import model as held
+from condor_advice.model.held.features import ReasonRates
+from condor_advice.model.held.model import Abstention, Calibration, HeldModel, Interval
 from condor_advice.model.infer import TreeEnsemble
-from condor_advice.preprocess.features import FEATURE_NAMES
-from condor_advice.preprocess.tensors import TensorSpec
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.tensors import TensorSpec
 
 LOOKED_AT = "owner_success_rate"  # what decides in tests/model/held_world.py
 

@@ -1,0 +1,1 @@
+"""Acting on advice: what may be done, doing it, and what came of it."""

@@ -1,0 +1,460 @@
+"""Act on advice: plan, ask, write down, do, look what HTCondor made of it, and say so."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from condor_advice.advise.apply.effects import Look, past_with_effects
+from condor_advice.advise.apply.plan import (
+    Case,
+    Choice,
+    Limits,
+    Plan,
+    Standing,
+    Step,
+    Wishes,
+    case_of,
+    make_plan,
+)
+from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.events import JobId
+from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
+from condor_advice.gather.live import HELD, AccessPoint, HeldSince, Refused
+
+AT_ONCE = 200  # jobs per request: a constraint that names them stays readable for the schedd
+REMOVED = 3  # JobStatus
+STANDING_ATTRIBUTES = (
+    "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "HoldReasonCode",
+    "HoldReason", "JobCurrentStartDate", "JobCurrentStartExecutingDate", "UserLog", "Iwd",
+    "ReleaseReason", "RemoveReason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was chosen for each job, and what was done."""
+
+    plan: Plan
+    actions: Mapping[JobId, Sequence[Action]]
+    agreed: bool  # False: the answer to the question was no
+
+    def failed(self) -> list[Action]:
+        """Return what was tried and did not work; that somebody was faster is no failure."""
+        wrong = (Result.REFUSED, Result.FAILED)
+        return [a for actions in self.actions.values() for a in actions if a.result in wrong]
+
+    def by_job(self) -> dict[str, dict[str, Any]]:
+        """Return what `--json` adds to the advice on each job."""
+        return {
+            str(choice.case.job): {
+                "step": choice.step.value,
+                "why": choice.why,
+                "canary": choice.canary,
+                "until": None if choice.until is None else _utc(choice.until),
+                "actions": [
+                    action_as_dict(action) for action in self.actions.get(choice.case.job, ())
+                ],
+            }
+            for choice in self.plan.choices
+        }
+
+
+def action_as_dict(action: Action) -> dict[str, Any]:
+    """Return an action in the form that `--json` prints; `history` prints the same."""
+    given = action.advice
+    return {
+        "at": _utc(action.at),
+        "job": str(given.job),
+        "access_point": given.access_point or None,
+        "owner": given.owner,
+        "action": action.action,
+        "command": action.command,
+        "canary": action.canary,
+        "batch": action.batch,
+        "result": action.result.value,
+        "message": action.message,
+        "effect": action.effect.value if action.action == "release" else None,
+        "effect_at": None if action.effect_at is None else _utc(action.effect_at),
+        "advice": {
+            "at": _utc(given.at),
+            "verdict": given.verdict,
+            "p_success": given.p_success,
+            "source": given.source,
+            "model": given.model,
+            "template": given.template,
+            "hold_number": given.hold_number,
+            "held_at": _utc(given.held_at),
+            "code": given.code,
+            "subcode": given.subcode,
+        },
+    }
+
+
+def apply(
+    answers: Sequence[Mapping[str, Any]],
+    point: AccessPoint,
+    store: Path | None,
+    limits: Limits,
+    wishes: Wishes,
+    agree: Callable[[Plan], bool],
+) -> Applied:
+    """Act on answers about jobs of one access point, as far as the limits and the caller allow.
+
+    `agree` is shown what would be done and decides; it is not asked when that is nothing.
+    """
+    standings = standings_of(point, answers)
+    cases = [_case(answer, standings, point.name) for answer in answers]
+    look = Look(point, store, limits.canary_margin_seconds)
+    since = now() - 3600 * max(24.0, limits.canary_memory_hours)
+
+    def plan(standings: Mapping[JobId, Standing]) -> Plan:
+        past = past_with_effects(look, store, now(), since=since)
+        return make_plan(cases, standings, past, limits, wishes, now())
+
+    first = plan(standings)
+    if not first.acts():
+        return Applied(first, {}, agreed=True)
+    if not agree(first):
+        return Applied(first, {}, agreed=False)
+    place = ledger_path(store)
+    # Somebody thought about the question, and a cron job may have acted meanwhile: what was
+    # agreed to is done as far as it would still be chosen.
+    with _one_at_a_time(place), Ledger(place) as ledger:
+        agreed = {choice.case.job: choice.step for choice in first.acts()}
+        second = plan(standings_of(point, answers))
+        chosen = [c for c in second.acts() if agreed.get(c.case.job) is c.step]
+        return Applied(second, _Doing(point, ledger).do(chosen), agreed=True)
+
+
+def standings_of(point: AccessPoint, answers: Sequence[Mapping[str, Any]]) -> dict[JobId, Standing]:
+    """Ask how the jobs stand now, with one query."""
+    ids = [tuple(map(int, answer["job"].split("."))) for answer in answers]
+    live = point.jobs([(cluster, proc) for cluster, proc in ids], STANDING_ATTRIBUTES)
+    return {one.job: _standing(one.ad) for one in live}
+
+
+def _standing(ad: Mapping[str, Any]) -> Standing:
+    entered = int(ad.get("EnteredCurrentStatus", 0))
+    began = ad.get("JobCurrentStartExecutingDate")
+    run_seconds = None
+    # The date of an earlier run stays in the ad when a later one ends before it executes.
+    if began is not None and began >= ad.get("JobCurrentStartDate", 0):
+        run_seconds = max(0.0, float(entered - began))
+    log = ad.get("UserLog")
+    return Standing(
+        owner=str(ad.get("Owner", "")),
+        status=int(ad.get("JobStatus", 0)),
+        entered=entered,
+        code=ad.get("HoldReasonCode"),
+        reason=str(ad.get("HoldReason", "")),
+        run_seconds=run_seconds,
+        user_log=os.path.join(str(ad.get("Iwd", "")), str(log)) if log else None,
+    )
+
+
+def _case(answer: Mapping[str, Any], standings: Mapping[JobId, Standing], name: str) -> Case:
+    cluster, proc = (int(part) for part in answer["job"].split("."))
+    standing = standings.get(JobId(name, cluster, proc))
+    owner = standing.owner if standing else ""
+    return case_of({**answer, "access_point": name}, owner, now())
+
+
+class _Doing:
+    """One round of actions, each written down before it is tried."""
+
+    def __init__(self, point: AccessPoint, ledger: Ledger) -> None:
+        self.point, self.ledger = point, ledger
+        self.mark = secrets.token_hex(3)  # tells our release from somebody else's
+        self.actions: dict[JobId, list[Action]] = defaultdict(list)
+
+    def do(self, chosen: Sequence[Choice]) -> dict[JobId, list[Action]]:
+        """Edit what is to be edited, then release and remove."""
+        edited = self._edit([choice for choice in chosen if choice.step is Step.EDIT])
+        released = [choice for choice in chosen if choice.step is Step.RELEASE]
+        self._end([*released, *edited], "release", "condor_release", self.point.release)
+        removed = [choice for choice in chosen if choice.step is Step.REMOVE]
+        self._end(removed, "remove", "condor_rm", self.point.remove)
+        return dict(self.actions)
+
+    def _begin(self, choices: Sequence[Choice], action: str, commands: Sequence[str]) -> list[Any]:
+        at = now()
+        begun = self.ledger.begin(
+            [
+                Action(
+                    choice.case.given,
+                    at,
+                    action,
+                    command,
+                    choice.batch,
+                    choice.canary,
+                    choice.standing.run_seconds if choice.standing else None,
+                    choice.standing.user_log if choice.standing else None,
+                )
+                for choice, command in zip(choices, commands, strict=True)
+            ]
+        )
+        return list(zip(choices, begun, strict=True))
+
+    def _finish(self, done: Sequence[Action]) -> None:
+        self.ledger.finish(done)
+        for action in done:
+            self.actions[action.advice.job].append(action)
+
+    def _edit(self, choices: Sequence[Choice]) -> list[Choice]:
+        """Make the edits of each job; return the jobs whose edits are all in place."""
+        groups: dict[tuple[tuple[str, str], ...], list[Choice]] = defaultdict(list)
+        for choice in choices:
+            groups[choice.case.edits].append(choice)
+        ready = []
+        for edits, members in groups.items():
+            for some in _chunks(members):
+                ready += self._edit_alike(edits, some)
+        return ready
+
+    def _edit_alike(
+        self, edits: Sequence[tuple[str, str]], choices: Sequence[Choice]
+    ) -> list[Choice]:
+        texts = [f"{name} {_quoted(value)}" for name, value in edits]
+        commands = [f"condor_qedit {choice.case.job} {' '.join(texts)}" for choice in choices]
+        begun = self._begin(choices, "edit", commands)
+        try:
+            for name, value in edits:
+                self.point.edit([_held(choice) for choice in choices], name, value)
+        except Refused as error:
+            if len(choices) > 1:  # one of them spoils it for all: find out which
+                self._finish([replace(a, result=Result.FAILED, message="see below")
+                              for _, a in begun])  # fmt: skip
+                return [done for one in choices for done in self._edit_alike(edits, [one])]
+            self._finish([replace(a, result=Result.REFUSED, message=str(error)) for _, a in begun])
+            return []
+        except AdviceError as error:
+            self._finish([replace(a, result=Result.FAILED, message=str(error)) for _, a in begun])
+            return []
+        ready, done = [], []
+        names = [name for name, _ in edits]
+        ads = self._ads(choices, (*STANDING_ATTRIBUTES, *names))
+        for choice, action in begun:
+            ad = ads.get(choice.case.job)
+            if ad is None or not _still(choice, ad):
+                done.append(replace(action, result=Result.TOO_LATE, message=_why_late(ad)))
+            elif all(_same(ad.get(name), value) for name, value in edits):
+                done.append(replace(action, result=Result.DONE))
+                ready.append(choice)
+            else:
+                message = "the schedd took the edit, and the job ad does not show it"
+                done.append(replace(action, result=Result.FAILED, message=message))
+        self._finish(done)
+        return ready
+
+    def _end(
+        self,
+        choices: Sequence[Choice],
+        action: str,
+        command: str,
+        do: Callable[[Sequence[HeldSince], str], Any],
+    ) -> None:
+        for some in _chunks(choices):
+            begun = self._begin(some, action, [f"{command} {choice.case.job}" for choice in some])
+            try:
+                for reason, members in _by_reason(begun, self.mark).items():
+                    do([_held(choice) for choice, _ in members], reason)
+            except AdviceError as error:
+                self._finish(
+                    [replace(a, result=Result.FAILED, message=str(error)) for _, a in begun]
+                )
+                continue
+            ads = self._ads(some, STANDING_ATTRIBUTES)
+            self._finish([self._judged(choice, a, ads) for choice, a in begun])
+
+    def _judged(
+        self, choice: Choice, action: Action, ads: Mapping[JobId, Mapping[str, Any]]
+    ) -> Action:
+        """Say what became of a release or a removal, by the marks it left in the job ad."""
+        ad = ads.get(choice.case.job)
+        name = "ReleaseReason" if action.action == "release" else "RemoveReason"
+        if ad is not None and self.mark in str(ad.get(name, "")):
+            return replace(action, result=Result.DONE)
+        if ad is not None and _still(choice, ad):
+            owner = choice.standing.owner if choice.standing else "?"
+            message = f"HTCondor refused: it is {owner}'s job, or the site limits releases"
+            return replace(action, result=Result.REFUSED, message=message)
+        return replace(action, result=Result.TOO_LATE, message=_why_late(ad))
+
+    def _ads(
+        self, choices: Sequence[Choice], attributes: Sequence[str]
+    ) -> dict[JobId, Mapping[str, Any]]:
+        """Return the ads of jobs in the queue, or as they left it a moment ago."""
+        jobs = [choice.case.job for choice in choices]
+        ids = [(job.cluster, job.proc) for job in jobs]
+        with contextlib.suppress(AdviceError):
+            ads = {live.job: live.ad for live in self.point.jobs(ids, attributes)}
+            gone = [pair for job, pair in zip(jobs, ids, strict=True) if job not in ads]
+            left = self.point.finished_jobs(gone, now() - 60) if gone else []
+            return ads | {live.job: live.ad for live in left}
+        return {}
+
+
+def _by_reason(
+    begun: Sequence[tuple[Choice, Action]], mark: str
+) -> dict[str, list[tuple[Choice, Action]]]:
+    """Group by what the job's log will say: the schedd takes one reason per request."""
+    found: dict[str, list[tuple[Choice, Action]]] = defaultdict(list)
+    for choice, action in begun:
+        given = choice.case.given
+        chance = f"{given.p_success:.1f}"  # coarse, so that many jobs share one request
+        found[f"condor-advice: {given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
+            (choice, action)
+        )
+    return found
+
+
+def _chunks(choices: Sequence[Choice]) -> Iterator[Sequence[Choice]]:
+    for first in range(0, len(choices), AT_ONCE):
+        yield choices[first : first + AT_ONCE]
+
+
+def _held(choice: Choice) -> HeldSince:
+    assert choice.standing is not None
+    job = choice.case.job
+    return HeldSince(job.cluster, job.proc, choice.standing.entered)
+
+
+def _still(choice: Choice, ad: Mapping[str, Any]) -> bool:
+    """Tell whether the job is in the same hold as when it was looked at."""
+    assert choice.standing is not None
+    entered = ad.get("EnteredCurrentStatus")
+    return ad.get("JobStatus") == HELD and entered == choice.standing.entered
+
+
+def _why_late(ad: Mapping[str, Any] | None) -> str:
+    if ad is None or ad.get("JobStatus") == REMOVED:
+        return "it had left the queue"
+    if ad.get("JobStatus") == HELD:
+        return "it had been held anew"
+    return "somebody else had released it"
+
+
+def _same(value: Any, expression: str) -> bool:
+    """Tell whether an attribute has the value that an expression stands for."""
+    import classad2
+
+    try:
+        wanted = classad2.ExprTree(expression).eval()
+    except Exception:  # an expression over the ad: its text must do
+        return bool(str(value) == expression)
+    return bool(value == wanted) or str(value) == expression
+
+
+def _quoted(expression: str) -> str:
+    """Quote an expression for the shell where it needs it."""
+    return shlex.quote(expression)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(ledger: Path) -> Iterator[None]:
+    """Keep two runs from sending the same jobs, or canaries of their own, at the same time."""
+    lock = ledger.with_name(f"{ledger.name}.acting")
+    try:
+        ledger.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(f"{lock}: cannot be written ({error.strerror})") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AdviceError(
+                "another condor-advice is acting on jobs at this moment; nothing was done here. "
+                "Run it again in a while"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+# What is said.
+
+
+def summary(plan: Plan) -> str:
+    """Say what would be done now, what waits and what is left alone, jobs of one kind in a line."""
+    lines = []
+    if plan.breaker:
+        lines.append(click.style(f"stopped: {plan.breaker}", fg="red", bold=True))
+    for step in Step:
+        kinds: dict[tuple[str, str, bool, str], list[Choice]] = defaultdict(list)
+        for choice in plan.choices:
+            if choice.step is step:
+                about = ", ".join(f"{name} {value}" for name, value in choice.case.edits)
+                shown = about if step is Step.EDIT else ""
+                kinds[choice.why, choice.case.label, choice.canary, shown].append(choice)
+        for (why, label, _, about), members in kinds.items():
+            until = min((c.until for c in members if c.until is not None), default=None)
+            when = f", until {_local(until)}" if until is not None else ""
+            edit = f" [{about}]" if about else ""
+            lines.append(f"{step.value}: {_ids(members)} ({label}){edit}: {why}{when}")
+    return "\n".join(lines)
+
+
+def question(plan: Plan, caller: str) -> str:
+    """Ask for what is about to be done, in one line."""
+    parts = []
+    for step, verb in ((Step.RELEASE, "release"), (Step.EDIT, "edit and release"),
+                       (Step.REMOVE, "remove")):  # fmt: skip
+        count = sum(choice.step is step for choice in plan.choices)
+        if count:
+            parts.append(f"{verb} {count} job{'s' if count > 1 else ''}")
+    owners = {choice.standing.owner for choice in plan.acts() if choice.standing}
+    whose = f" of {', '.join(sorted(owners))}" if owners != {caller} else ""
+    text = ", ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}{whose}?"
+
+
+def outcome(applied: Applied) -> str:
+    """Say what was done, and what did not work, by job."""
+    lines = []
+    done: dict[str, list[str]] = defaultdict(list)
+    for job, actions in applied.actions.items():
+        for action in actions:
+            if action.result is Result.DONE:
+                done[action.action].append(str(job))
+            elif action.message != "see below":
+                lines.append(f"{job}: {action.action} {action.result.value}: {action.message}")
+    words = {"edit": "edited", "release": "released", "remove": "removed"}
+    lines = [f"{words[name]}: {_named(done[name])}" for name in words if name in done] + lines
+    waiting = [c for c in applied.plan.choices if c.step is Step.WAIT]
+    if waiting:
+        lines.append(
+            f"{len(waiting)} wait: run the same command again later, or with --watch, "
+            "and it goes on from here"
+        )
+    return "\n".join(lines)
+
+
+def _ids(members: Sequence[Choice]) -> str:
+    return _named([str(choice.case.job) for choice in members])
+
+
+def _named(jobs: Sequence[str], shown: int = 6) -> str:
+    more = f" and {len(jobs) - shown} more" if len(jobs) > shown else ""
+    return f"{' '.join(jobs[:shown])}{more}"
+
+
+def _local(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M %Z").strip()
+
+
+def _utc(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

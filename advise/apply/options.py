@@ -1,0 +1,128 @@
+"""The options by which `condor-advice` acts, and the talk with the caller about it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from condor_advice.gather.errors import AdviceError, UsageError
+
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
+    from condor_advice.advise.apply.plan import Plan
+
+_OPTIONS = (
+    click.option(
+        "--apply", "acts", is_flag=True, help="Act on the advice, after a summary and a question."
+    ),
+    click.option("--yes", is_flag=True, help="With --apply: do not ask."),
+    click.option(
+        "--confidence",
+        type=click.FloatRange(0, 1),
+        metavar="P",
+        help="With --apply: release only what succeeds with at least this chance.",
+    ),
+    click.option("--fix", is_flag=True, help="With --apply: also edit and release what needs it."),
+    click.option("--remove", is_flag=True, help="With --apply: also remove what is advised."),
+)
+
+
+class ActionsFailed(AdviceError):
+    """Some of what was tried did not work."""
+
+
+def apply_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command; it gets acts, yes, confidence, fix and remove."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(slots=True)
+class Acting:
+    """Acts on advice as the options say; once agreed to, `--watch` goes on without asking."""
+
+    acts: bool
+    yes: bool
+    confidence: float | None
+    fix: bool
+    remove: bool
+    quiet: bool = False  # what is said goes to stderr: stdout is for JSON
+    failures: list[str] = field(default_factory=list)
+
+    def check(self, **elsewhere: object) -> None:
+        """Refuse what makes no sense before any work is done.
+
+        `elsewhere` are options that answer from other places than the queue.
+        """
+        if not self.acts:
+            for name in ("yes", "fix", "remove"):
+                if getattr(self, name):
+                    raise UsageError(f"--{name} says how to act; add --apply")
+            if self.confidence is not None:
+                raise UsageError("--confidence says how to act; add --apply")
+            return
+        for name, value in elsewhere.items():
+            if value:
+                raise UsageError(
+                    f"--apply acts on the queue as it is now; leave --{name} out "
+                    "(CONDOR_ADVICE_STORE names the store to learn from)"
+                )
+        if not self.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(
+                "--apply asks before it acts, and there is no terminal to ask on; add --yes"
+            )
+
+    def on(self, advices: Sequence[Advice]) -> dict[str, dict[str, Any]]:
+        """Act, say what was done, and return what `--json` shows of it, by job."""
+        from condor_advice.advise.apply.execute import apply, outcome, summary
+        from condor_advice.advise.apply.plan import Limits, Wishes
+        from condor_advice.advise.site import load_site
+        from condor_advice.gather.live import AccessPoint, local_access_point
+
+        limits = Limits.read(load_site().acting)
+        wishes = Wishes(self.confidence, self.fix, self.remove)
+        if any(not advice.hold.ad for advice in advices):
+            raise AdviceError(
+                "the schedd did not answer, so there is nothing to act on; nothing was done"
+            )
+        name = advices[0].hold.job.access_point
+        point = AccessPoint.find(None if name == local_access_point() else name)
+        answers = [advice.as_dict() for advice in advices]
+        applied = apply(answers, point, None, limits, wishes, self._agree)
+        if not applied.plan.acts():
+            self._say(summary(applied.plan))
+            self._say("Nothing is to be done now.")
+        self._say(outcome(applied) if applied.agreed else "Nothing was done.")
+        self.failures += [
+            f"{action.advice.job} ({action.action} {action.result.value})"
+            for action in applied.failed()
+        ]
+        return applied.by_job()
+
+    def finish(self) -> None:
+        """Fail if anything that was tried did not work."""
+        if self.failures:
+            raise ActionsFailed(
+                f"not all worked: {', '.join(self.failures)}; "
+                "`condor-advice history` says why, and shows what did"
+            )
+
+    def _agree(self, plan: Plan) -> bool:
+        from condor_advice.advise.advice import caller
+        from condor_advice.advise.apply.execute import question, summary
+
+        self._say(f"\n{summary(plan)}")
+        if self.yes:
+            return True
+        agreed = click.confirm(question(plan, caller()), default=False, err=True)
+        self.yes = agreed  # with --watch: for as long as it goes on
+        return agreed
+
+    def _say(self, text: str) -> None:
+        if text:
+            click.echo(text, err=self.quiet)

@@ -1,0 +1,1 @@
+"""Before a job is submitted: lint, sizes and the risk of failing."""

@@ -1,0 +1,109 @@
+"""Prequential evaluation: predict each stretch of time, then learn from what it brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.failure.train import MIN_ROWS, Parameters, TrainSettings, fit
+from condor_advice.model.infer import TreeEnsemble
+from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.preprocess.jobs.horizons import Dataset, Split
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One stretch of the future, and how a fixed and a retrained model did on it."""
+
+    begin: float
+    jobs: int
+    failed: float
+    fixed_roc_auc: float
+    retrained_roc_auc: float
+
+
+def prequential(
+    data: Dataset,
+    split: Split,
+    parameters: Parameters,
+    rounds: int,
+    settings: TrainSettings,
+    every_days: float = 14.0,
+    window_days: float | None = None,
+) -> dict[str, Any]:
+    """Walk through the future; retrain at each step on jobs ended by then, within the window.
+
+    The fixed model is trained once, at the split. Both see history features that are up to
+    date, so the difference is what retraining alone brings.
+    """
+    fixed = _train(data, split.moment, parameters, rounds, settings, None)
+    labels: list[Floats] = []
+    said: dict[str, list[Floats]] = {"fixed": [], "retrained": []}
+    stretches: list[Stretch] = []
+    for begin, stop in _stretches(data, split, every_days * 86400.0):
+        rows = np.flatnonzero(
+            np.isfinite(data.label) & (data.submit >= begin) & (data.submit < stop)
+        )
+        if not len(rows):
+            continue
+        model = _train(data, begin, parameters, rounds, settings, window_days) or fixed
+        if model is None or fixed is None:
+            continue
+        label = data.label[rows]
+        old, new = (one.predict_proba(data.features[rows]) for one in (fixed, model))
+        stretches.append(
+            Stretch(
+                begin, len(rows), float(np.mean(label)), roc_auc(label, old), roc_auc(label, new)
+            )
+        )
+        labels.append(label)
+        said["fixed"].append(old)
+        said["retrained"].append(new)
+    label = np.concatenate(labels) if labels else np.empty(0)
+    return {
+        "every_days": every_days,
+        "window_days": window_days,
+        "jobs": len(label),
+        **{
+            f"{name}_roc_auc": roc_auc(label, np.concatenate(parts)) if parts else float("nan")
+            for name, parts in said.items()
+        },
+        **{
+            f"{name}_pr_auc": pr_auc(label, np.concatenate(parts)) if parts else float("nan")
+            for name, parts in said.items()
+        },
+        "stretches": [
+            {name: getattr(one, name) for name in Stretch.__slots__} for one in stretches
+        ],
+    }
+
+
+def _train(
+    data: Dataset,
+    moment: float,
+    parameters: Parameters,
+    rounds: int,
+    settings: TrainSettings,
+    window_days: float | None,
+) -> TreeEnsemble | None:
+    """Train on what had ended by a moment; None when that is too little."""
+    learn = Split(moment).past(data)
+    if window_days is not None:
+        learn &= data.submit >= moment - 86400.0 * window_days
+    label = data.label[learn]
+    if len(label) < MIN_ROWS or not 0.0 < float(np.mean(label)) < 1.0:
+        return None
+    return TreeEnsemble.from_xgboost(fit(data.features[learn], label, parameters, rounds, settings))
+
+
+def _stretches(data: Dataset, split: Split, seconds: float) -> Iterator[tuple[float, float]]:
+    begin, last = split.moment, float(np.max(data.submit, initial=split.moment))
+    while begin <= last:
+        yield begin, begin + seconds
+        begin += seconds

@@ -1,0 +1,246 @@
+"""How much will a job use: memory, disk and run time from what its like has used before.
+
+Values enter when a job ends. The rules look at the same signature first, then at the user's
+jobs of the same program, then at all of the user's; the first with any record answers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.workloads.table import JobTable
+from condor_advice.model.infer import TreeEnsemble
+from condor_advice.preprocess.jobs.history import level_keys
+from condor_advice.preprocess.jobs.horizons import JobFeatures
+
+Floats = npt.NDArray[np.float64]
+
+# target -> (unit, the column that holds the request)
+TARGETS: Mapping[str, tuple[str, str]] = {
+    "memory_mb": ("MB", "requested_memory_mb"),
+    "disk_mb": ("MB", "requested_disk_mb"),
+    "run_seconds": ("s", "requested_seconds"),
+}
+LEVELS = ("signature", "user_program", "user_shape", "user")
+REQUEST_VECTOR = ("requested_cpus", "requested_seconds", "requested_memory_mb", "requested_disk_mb")
+MEMORY_OF_A_KEY = 32  # values kept per key: enough for a 95 % quantile
+RULES = ("last", "median", "mean", "cosine", "maximum")
+MAX_KEYS = 100_000
+
+
+class NothingMeasured(AdviceError):
+    """No job of the table tells what it used."""
+
+
+@dataclass(slots=True)
+class KeySizes:
+    """The last values of one key, with the request that each was run with."""
+
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY_OF_A_KEY))
+    requests: deque[Floats] = field(default_factory=lambda: deque(maxlen=MEMORY_OF_A_KEY))
+
+    def suggest(self, rule: str, request: Floats) -> float:
+        """Return what a rule says for a new job with this request vector."""
+        values = np.array(self.values)
+        if rule == "last":
+            return float(values[-1])
+        if rule == "median":
+            return float(np.median(values))
+        if rule == "mean":
+            return float(np.mean(values))
+        if rule == "maximum":
+            return float(np.max(values))
+        # The job whose request points in the direction of this one's; the latest among equals.
+        past = np.stack(self.requests)
+        lengths = np.linalg.norm(past, axis=1) * np.linalg.norm(request)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            similarity = np.nan_to_num(past @ request / lengths)
+        best = np.flatnonzero(similarity >= np.max(similarity) - 1e-12)
+        return float(values[best[-1]])
+
+    def quantile(self, share: float) -> float:
+        """Return the size that this share of the past jobs stayed within, rounded up to one."""
+        return sorted(self.values)[math.ceil((len(self.values) - 1) * share)]
+
+
+class SizeHistory:
+    """Measured sizes by key, most telling level first; flat in memory."""
+
+    def __init__(self, levels: Sequence[str] = LEVELS) -> None:
+        self.levels = tuple(levels)
+        self.keys: OrderedDict[int, KeySizes] = OrderedDict()
+
+    def observe(self, keys: Iterable[int], value: float, request: Floats) -> None:
+        """Take in what a job used, under each of its keys."""
+        for key in keys:
+            sizes = self.keys.pop(key, None) or KeySizes()
+            sizes.values.append(value)
+            sizes.requests.append(request)
+            self.keys[key] = sizes
+        while len(self.keys) > MAX_KEYS:
+            self.keys.popitem(last=False)
+
+    def find(self, keys: Iterable[int]) -> tuple[int, KeySizes] | None:
+        """Return the first key with a record, as (its place in the levels, its sizes)."""
+        for place, key in enumerate(keys):
+            if key in self.keys:
+                return place, self.keys[key]
+        return None
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return everything as plain arrays."""
+        values = np.full((len(self.keys), MEMORY_OF_A_KEY), np.nan)
+        for row, sizes in enumerate(self.keys.values()):
+            values[row, : len(sizes.values)] = sizes.values
+        return {"keys": np.array(list(self.keys), dtype=np.uint64), "values": values}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, npt.NDArray[Any]], levels: Sequence[str]
+    ) -> SizeHistory:
+        """Rebuild what `arrays` gave; the requests are not kept, so not for the cosine rule."""
+        found = cls(levels)
+        for key, values in zip(arrays["keys"], arrays["values"], strict=True):
+            sizes = KeySizes()
+            sizes.values.extend(values[np.isfinite(values)].tolist())
+            found.keys[int(key)] = sizes
+        return found
+
+
+def used(table: JobTable, target: str) -> Floats:
+    """Return what each job used; unknown for jobs that did not run to an end."""
+    if target == "run_seconds":
+        return np.where(table.run_seconds > 0, table.run_seconds, np.nan)
+    return table[f"used_{target}"]
+
+
+def size_keys(table: JobTable, maker: JobFeatures) -> list[list[int]]:
+    """Return each job's keys, most telling first."""
+    cpus = table["allocated_cpus"] if maker.cpus_from_allocation else table["requested_cpus"]
+    keys = level_keys(table, cpus, LEVELS)
+    rows: list[list[int]] = np.stack([keys[level] for level in LEVELS], axis=1).tolist()
+    return rows
+
+
+def request_vectors(table: JobTable) -> Floats:
+    """Return logarithms of the requests, 0 where a job requests nothing."""
+    cpus = np.where(
+        np.isfinite(table["requested_cpus"]), table["requested_cpus"], table["allocated_cpus"]
+    )
+    columns = [cpus if name == "requested_cpus" else table[name] for name in REQUEST_VECTOR]
+    return np.asarray(np.log1p(np.nan_to_num(np.stack(columns, axis=1))))
+
+
+def learn_sizes(table: JobTable, maker: JobFeatures) -> dict[str, SizeHistory]:
+    """Return the size histories at the end of a table, for the targets that it measured."""
+    found = {}
+    keys, requests = size_keys(table, maker), request_vectors(table)
+    order = np.argsort(table["end_time"], kind="stable")
+    for target in TARGETS:
+        values = used(table, target)
+        if not np.any(np.isfinite(values)):
+            continue
+        history = SizeHistory()
+        for row in order:
+            if np.isfinite(values[row]):
+                history.observe(keys[row], float(values[row]), requests[row])
+        found[target] = history
+    return found
+
+
+def walk(
+    table: JobTable,
+    maker: JobFeatures,
+    target: str,
+    quantiles: Sequence[float],
+    rules: Sequence[str] = RULES,
+    ask: npt.NDArray[np.bool_] | None = None,
+) -> dict[str, Floats]:
+    """Return, per rule and quantile, what would have been said at each job's submit.
+
+    Only jobs that had ended before that submit are known to it. `ask` says which jobs to ask
+    about, by default all.
+    """
+    values = used(table, target)
+    if not np.any(np.isfinite(values)):
+        raise NothingMeasured(f"no job of the table says its {target}; give a log that measures it")
+    keys, requests = size_keys(table, maker), request_vectors(table)
+    history = SizeHistory()
+    names = [*rules, *(f"quantile_{share}" for share in quantiles)]
+    said = {name: np.full(len(table), np.nan) for name in names}
+    ending: list[tuple[float, int]] = []
+    submit, end = table["submit_time"], table["end_time"]
+    for row in range(len(table)):
+        while ending and ending[0][0] < submit[row]:
+            done = heapq.heappop(ending)[1]
+            history.observe(keys[done], float(values[done]), requests[done])
+        found = history.find(keys[row]) if ask is None or ask[row] else None
+        if found is not None:
+            sizes = found[1]
+            for rule in rules:
+                said[rule][row] = sizes.suggest(rule, requests[row])
+            for share in quantiles:
+                said[f"quantile_{share}"][row] = sizes.quantile(share)
+        if np.isfinite(values[row]) and np.isfinite(end[row]):
+            heapq.heappush(ending, (float(end[row]), row))
+    return said
+
+
+def boost_quantile(
+    features: npt.NDArray[np.float32],
+    log_value: Floats,
+    share: float,
+    seed: int,
+    threads: int = 2,
+    rounds: int = 120,
+) -> TreeEnsemble:
+    """Return trees for one quantile of the logarithm of a size."""
+    import xgboost
+
+    matrix = xgboost.QuantileDMatrix(features, log_value, max_bin=64, nthread=threads)
+    booster = xgboost.train(
+        {
+            "objective": "reg:quantileerror",
+            "quantile_alpha": share,
+            "max_depth": 6,
+            "eta": 0.08,
+            "subsample": 0.7,
+            "colsample_bytree": 0.2,
+            "min_child_weight": 20,
+            "max_bin": 64,
+            "tree_method": "hist",
+            "seed": seed,
+            "nthread": threads,
+        },
+        matrix,
+        rounds,
+    )
+    return TreeEnsemble.from_xgboost(booster)
+
+
+def judge_sizes(said: Floats, values: Floats) -> dict[str, float]:
+    """Return MAPE, waste and under-allocation of what was said for jobs that used `values`.
+
+    Waste is what was allocated beyond use, over what was used; a job with a smaller size than
+    it used counts as under-allocated (and wastes nothing). A rule without any record yet is
+    judged on the jobs that it can answer.
+    """
+    known = np.isfinite(said)
+    said, values = said[known], values[known]
+    error = np.abs(said - values) / values
+    return {
+        "answered": float(np.mean(known)),
+        "mape": float(100 * np.mean(error)),
+        "median_ape": float(100 * np.median(error)),
+        "waste": float(np.sum(np.maximum(said - values, 0.0)) / np.sum(values)),
+        "under_allocated": float(np.mean(said < values)),
+    }

@@ -1,0 +1,200 @@
+"""Ways with few failures, compared on the same jobs: weights, oversampling, SMOTE, active learning.
+
+Each way gets the same trees and is judged on the same future; the threshold of each is chosen on
+the last stretch of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.failure.train import Parameters, TrainSettings, fit
+from condor_advice.model.metrics import scores, threshold_for_f1
+from condor_advice.preprocess.jobs.horizons import Dataset, Split
+
+Floats = npt.NDArray[np.float64]
+Features = npt.NDArray[np.float32]
+
+PARAMETERS: Parameters = {
+    "max_depth": 5,
+    "eta": 0.08,
+    "min_child_weight": 20.0,
+    "subsample": 0.7,
+    "colsample_bytree": 0.2,
+    "reg_lambda": 5.0,
+    "scale_pos_weight": 1.0,
+    "max_bin": 64,
+}
+ROUNDS = 120
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The rows to learn from, to choose a threshold on, and to be judged on."""
+
+    learn: Dataset
+    choose: Dataset
+    judge: Dataset
+
+    @classmethod
+    def of(cls, data: Dataset, split: Split) -> Arena:
+        """Keep the latest fifth of the past for choosing thresholds."""
+        past = data.take(np.flatnonzero(split.past(data)))
+        edge = float(np.quantile(past.submit, 0.8))
+        return cls(
+            past.take(np.flatnonzero(past.end < edge)),
+            past.take(np.flatnonzero(past.submit >= edge)),
+            data.take(np.flatnonzero(split.future(data))),
+        )
+
+
+def compare_ways(
+    data: Dataset, split: Split, settings: TrainSettings, budget: int = 4000, batch: int = 400
+) -> dict[str, dict[str, float]]:
+    """Return the figures of every way. Active and random learning see `budget` labels only."""
+    arena = Arena.of(data, split)
+    learn = arena.learn
+    share = float(np.mean(learn.label))
+    found = {}
+
+    def judge(
+        name: str, features: Features, label: Floats, parameters: Parameters = PARAMETERS
+    ) -> None:
+        found[name] = _judge(arena, features, label, parameters, settings)
+
+    judge("plain", learn.features, learn.label)
+    judge(
+        "weighted",
+        learn.features,
+        learn.label,
+        {**PARAMETERS, "scale_pos_weight": (1 - share) / share},
+    )
+    judge("oversampled", *oversample(learn.features, learn.label, settings.seed))
+    judge("smote", *smote(learn.features, learn.label, settings.seed))
+    for name, choose in (("random_labels", random_batch), ("active", uncertain_dense_batch)):
+        rows = label_actively(learn, choose, budget, batch, settings)
+        judge(name, learn.features[rows], learn.label[rows])
+    return found
+
+
+def oversample(features: Features, label: Floats, seed: int) -> tuple[Features, Floats]:
+    """Repeat failed jobs at random until both kinds are equally many."""
+    from imblearn.over_sampling import RandomOverSampler
+
+    more, labels = RandomOverSampler(random_state=seed).fit_resample(
+        np.nan_to_num(features, nan=-1e9), label
+    )
+    return np.where(more <= -1e8, np.nan, more).astype(np.float32), labels
+
+
+def smote(features: Features, label: Floats, seed: int) -> tuple[Features, Floats]:
+    """Make failed jobs between failed jobs. SMOTE knows no gaps: unknown values become medians."""
+    from imblearn.over_sampling import SMOTE
+
+    usual = _usual(features)
+    filled = np.where(np.isfinite(features), features, usual)
+    more, labels = SMOTE(random_state=seed, k_neighbors=5).fit_resample(filled, label)
+    # The real jobs come first and keep their gaps.
+    result = more.astype(np.float32)
+    result[: len(features)] = features
+    return result, labels
+
+
+def _usual(features: Features) -> Features:
+    """Return the median of each column, 0 where nothing is known."""
+    unknown = np.all(np.isnan(features), axis=0)
+    return np.asarray(np.nanmedian(np.where(unknown, np.float32(0.0), features), axis=0))
+
+
+Choose = Callable[
+    [Dataset, npt.NDArray[np.int64], npt.NDArray[np.int64], Any, int, np.random.Generator],
+    npt.NDArray[np.int64],
+]
+
+
+def label_actively(
+    pool: Dataset, choose: Choose, budget: int, batch: int, settings: TrainSettings
+) -> npt.NDArray[np.int64]:
+    """Ask for labels batch by batch until the budget is spent; return the rows labelled.
+
+    The labels of rows not asked for are never looked at. The first batch is random.
+    """
+    rng = np.random.default_rng(settings.seed)
+    asked = rng.choice(len(pool), min(batch, len(pool)), replace=False)
+    while len(asked) < min(budget, len(pool)):
+        label = pool.label[asked]
+        rest = np.setdiff1d(np.arange(len(pool)), asked)
+        booster = None
+        if 0.0 < np.mean(label) < 1.0:
+            booster = fit(
+                pool.features[asked], label, {**PARAMETERS, "min_child_weight": 2.0}, 60, settings
+            )
+        asked = np.concatenate(
+            [
+                asked,
+                choose(pool, asked, rest, booster, min(batch, budget - len(asked), len(rest)), rng),
+            ]
+        )
+    return asked
+
+
+def random_batch(
+    _pool: Dataset,
+    _asked: npt.NDArray[np.int64],
+    rest: npt.NDArray[np.int64],
+    _booster: Any,
+    count: int,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """Ask about any job."""
+    return rng.choice(rest, count, replace=False)
+
+
+def uncertain_dense_batch(
+    pool: Dataset,
+    _asked: npt.NDArray[np.int64],
+    rest: npt.NDArray[np.int64],
+    booster: Any,
+    count: int,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """Ask about jobs of which the model is unsure and which have many like them."""
+    import xgboost
+    from sklearn.decomposition import PCA
+    from sklearn.neighbors import NearestNeighbors
+
+    if booster is None:
+        return random_batch(pool, _asked, rest, booster, count, rng)
+    candidates = rng.choice(rest, min(len(rest), 6000), replace=False)
+    features = pool.features[candidates]
+    probability = booster.predict(xgboost.DMatrix(features, nthread=1))
+    uncertainty = 1.0 - 2.0 * np.abs(probability - 0.5)
+    usual = _usual(pool.features)
+    filled = np.where(np.isfinite(features), features, usual)
+    spread = filled.std(axis=0)
+    points = PCA(8, random_state=0).fit_transform(
+        (filled - filled.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    )
+    distance, _ = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(points).kneighbors(points)
+    density = 1.0 / (1.0 + distance.mean(axis=1))
+    return np.asarray(candidates[np.argsort(-uncertainty * density, kind="stable")[:count]])
+
+
+def _judge(
+    arena: Arena, features: Features, label: Floats, parameters: Parameters, settings: TrainSettings
+) -> dict[str, float]:
+    import xgboost
+
+    booster = fit(features, label, parameters, ROUNDS, replace(settings))
+    choose, judge = (
+        booster.predict(xgboost.DMatrix(part.features, nthread=settings.threads)).astype(np.float64)
+        for part in (arena.choose, arena.judge)
+    )
+    figures = scores(arena.judge.label, judge, threshold_for_f1(arena.choose.label, choose))
+    return {"labels": float(len(label)), **figures.as_dict()}

@@ -1,0 +1,375 @@
+"""Training of failure models: a budgeted random search on time-ordered folds, then the trees."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.workloads.table import JobTable
+from condor_advice.model.failure.anomaly import AnomalyDetector
+from condor_advice.model.failure.model import FailureModels, HorizonModel
+from condor_advice.model.failure.profiles import fit_profiles
+from condor_advice.model.failure.size_models import train_sizes
+from condor_advice.model.infer import TreeEnsemble, sigmoid
+from condor_advice.model.metrics import (
+    curve,
+    roc_auc,
+    threshold_for_cost,
+    threshold_for_f1,
+    threshold_for_precision,
+)
+from condor_advice.preprocess.jobs.history import History
+from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Parameters = dict[str, Any]
+
+MIN_ROWS = 200
+PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
+COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
+
+
+class TooFewJobs(AdviceError):
+    """There is not enough in the table to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How much work a training may do. The seed settles everything that is random."""
+
+    trials: int = 20
+    folds: int = 2
+    members: int = 3  # best trials averaged in the final model
+    seed: int = 0
+    threads: int = 2
+    max_rounds: int = 400
+    max_search_rows: int = 30_000  # the search looks at the latest rows only
+    patience: int = 10  # rounds without gain before a fold stops
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Row numbers to learn from and to be judged on; what is learnt ended before."""
+
+    learn: npt.NDArray[np.int64]
+    judge: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Parameters, the rounds that served them best, and how they did on rows not seen."""
+
+    parameters: Parameters
+    rounds: int
+    roc_auc: float
+    margins: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best trials, all trials for people, and the best ones' mean margins."""
+
+    best: list[Trial]
+    trials: list[dict[str, Any]]
+    rows: npt.NDArray[np.int64]
+    margins: Floats
+
+
+def train_models(
+    table: JobTable,
+    horizons: Sequence[Horizon],
+    labels: Labels,
+    settings: TrainSettings,
+    split: Split | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> FailureModels:
+    """Train one model per horizon on the part of the table before the split, or on all of it."""
+    table = table.in_submit_order()
+    if not len(table):
+        raise TooFewJobs("there are no jobs in the table; check the files that were given")
+    moment = split or Split(float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0)
+    seen = table.known_at(moment.moment)
+    maker = JobFeatures.for_table(seen, labels)
+    history = History(maker.levels)
+    data = maker.datasets(seen, horizons, history)
+    models = {horizon: train_horizon(one, moment, settings, say) for horizon, one in data.items()}
+    asked = [one for one in data.values() if one.horizon is Horizon.SUBMIT]
+    anomalies = None
+    if asked:
+        every = np.ones(len(asked[0]), dtype=bool)
+        anomalies = AnomalyDetector.fit(
+            fit_profiles(asked[0], every, settings.seed), asked[0], every
+        )
+    return FailureModels(
+        maker,
+        models,
+        history,
+        train_sizes(seen, maker, asked[0] if asked else None, settings.seed, settings.threads),
+        anomalies,
+        {"jobs": len(seen), "moment": moment.moment, "seed": settings.seed},
+    )
+
+
+def train_horizon(
+    data: Dataset,
+    split: Split,
+    settings: TrainSettings,
+    say: Callable[[str], None] = lambda _text: None,
+) -> HorizonModel:
+    """Search, fit, calibrate and choose thresholds, all on rows that ended before the split."""
+    began = time.monotonic()
+    past = np.flatnonzero(split.past(data))
+    label = data.label[past]
+    if len(past) < MIN_ROWS or not 0.0 < float(np.mean(label)) < 1.0:
+        raise TooFewJobs(
+            f"{data.horizon}: {len(past)} jobs with a known outcome, "
+            f"{int(np.sum(label))} of them failed; at least {MIN_ROWS} are needed, "
+            "of both kinds"
+        )
+    columns = _informative(data.features[past])
+    names = tuple(data.names[column] for column in columns)
+    features = data.features[:, columns]
+    found = search(features, data, past, settings, say)
+    trees = TreeEnsemble.average(fit_members(features[past], label, found.best, settings))
+    seen_label = data.label[found.rows]
+    slope, offset = calibrate(found.margins, seen_label)
+    probability = sigmoid(slope * found.margins + offset)
+    notes = {
+        "rows": len(past),
+        "failed": int(np.sum(label)),
+        "parameters": found.best[0].parameters,
+        "rounds": found.best[0].rounds,
+        "members": [{**one.parameters, "rounds": one.rounds} for one in found.best],
+        "validation_roc_auc": roc_auc(seen_label, found.margins),
+        "seconds": round(time.monotonic() - began, 1),
+        "trials": found.trials,
+        "curve": _thin(curve(seen_label, probability)),
+    }
+    return HorizonModel(
+        data.horizon, names, trees, slope, offset, thresholds(seen_label, probability), notes
+    )
+
+
+def fit(
+    features: npt.NDArray[np.float32],
+    label: Floats,
+    parameters: Parameters,
+    rounds: int,
+    settings: TrainSettings,
+    member: int = 0,
+) -> Any:
+    """Fit one booster. XGBoost is imported here, so that loading a model never is slowed by it."""
+    import xgboost
+
+    matrix = xgboost.QuantileDMatrix(
+        features, label, max_bin=parameters["max_bin"], nthread=settings.threads
+    )
+    return xgboost.train(_complete(parameters, settings, member), matrix, rounds)
+
+
+def fit_members(
+    features: npt.NDArray[np.float32], label: Floats, best: Sequence[Trial], settings: TrainSettings
+) -> list[TreeEnsemble]:
+    """Fit the best trials on all rows, each with a seed of its own; the rows are binned once."""
+    import xgboost
+
+    matrix = xgboost.QuantileDMatrix(
+        features, label, max_bin=best[0].parameters["max_bin"], nthread=settings.threads
+    )
+    return [
+        TreeEnsemble.from_xgboost(
+            xgboost.train(_complete(one.parameters, settings, member), matrix, one.rounds)
+        )
+        for member, one in enumerate(best)
+    ]
+
+
+def search(
+    features: npt.NDArray[np.float32],
+    data: Dataset,
+    past: npt.NDArray[np.int64],
+    settings: TrainSettings,
+    say: Callable[[str], None],
+) -> SearchResult:
+    """Try random parameters on folds in the order of time; keep those of the best ROC AUC.
+
+    The number of rounds comes from early stopping on the fold that follows. Each fold's rows
+    are binned once and serve all trials. The few best trials are averaged: they differ by less
+    than chance, and their mean does better than any of them.
+    """
+    import xgboost
+
+    rng = np.random.default_rng(settings.seed)
+    rows = past[np.argsort(data.submit[past], kind="stable")][-settings.max_search_rows :]
+    folds = time_folds(data, rows, settings.folds)
+    share = float(np.mean(data.label[rows]))
+    known_end = data.horizon is Horizon.POST_MORTEM
+    candidates = [_draw(rng, share, known_end) for _ in range(max(1, settings.trials))]
+    bins = candidates[0]["max_bin"]
+    matrices = []
+    for fold in folds:
+        learn = xgboost.QuantileDMatrix(
+            features[fold.learn], data.label[fold.learn], max_bin=bins, nthread=settings.threads
+        )
+        matrices.append(
+            (
+                learn,
+                xgboost.QuantileDMatrix(
+                    features[fold.judge],
+                    data.label[fold.judge],
+                    ref=learn,
+                    max_bin=bins,
+                    nthread=settings.threads,
+                ),
+            )
+        )
+    tried: list[Trial] = []
+    trials: list[dict[str, Any]] = []
+    for number, parameters in enumerate(candidates):
+        areas, rounds, margins = [], [], []
+        for fold, (learn, judge) in zip(folds, matrices, strict=True):
+            booster = xgboost.train(
+                _complete(parameters, settings),
+                learn,
+                settings.max_rounds,
+                evals=[(judge, "judge")],
+                early_stopping_rounds=settings.patience,
+                verbose_eval=False,
+            )
+            stop = int(booster.best_iteration) + 1
+            margin = booster.predict(judge, output_margin=True, iteration_range=(0, stop))
+            areas.append(roc_auc(data.label[fold.judge], margin.astype(np.float64)))
+            rounds.append(stop)
+            margins.append(margin.astype(np.float64))
+        area = float(np.mean(areas))
+        trials.append({"roc_auc": area, "rounds": rounds, **parameters})
+        say(f"{data.horizon}: trial {number + 1} of {len(candidates)}: ROC AUC {area:.4f}")
+        # More rows than in the folds carry a few more rounds.
+        more = int(1.15 * np.mean(rounds)) + 1
+        tried.append(Trial(parameters, more, area, np.concatenate(margins)))
+    best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
+    return SearchResult(
+        best,
+        trials,
+        np.concatenate([fold.judge for fold in folds]),
+        np.mean([one.margins for one in best], axis=0),
+    )
+
+
+def time_folds(data: Dataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
+    """Cut the later half into `count` stretches; each is judged by what ended before it."""
+    submit = np.sort(data.submit[rows])
+    edges = [
+        submit[min(int(len(rows) * (0.5 + 0.5 * part / count)), len(rows) - 1)]
+        for part in range(count)
+    ] + [np.inf]
+    folds = []
+    for begin, stop in itertools.pairwise(edges):
+        learn = rows[data.end[rows] < begin]
+        judge = rows[(data.submit[rows] >= begin) & (data.submit[rows] < stop)]
+        if all(0.0 < np.mean(data.label[part]) < 1.0 for part in (learn, judge) if len(part)) and (
+            len(learn) and len(judge)
+        ):
+            folds.append(Fold(learn, judge))
+    if not folds:
+        raise TooFewJobs(
+            f"{data.horizon}: no stretch of time holds both failed and passed jobs "
+            "before and after it; give a longer log"
+        )
+    return folds
+
+
+def calibrate(margin: Floats, label: Floats) -> tuple[float, float]:
+    """Fit Platt's line by Newton steps; returns (slope, offset), (1, 0) when it cannot help."""
+    weights = np.array([1.0, 0.0])
+    design = np.stack([margin, np.ones_like(margin)], axis=1)
+    for _ in range(50):
+        probability = sigmoid(design @ weights)
+        gradient = design.T @ (probability - label) + 1e-6 * (weights - np.array([1.0, 0.0]))
+        spread = probability * (1 - probability)
+        hessian = (design * spread[:, None]).T @ design + 1e-6 * np.eye(2)
+        step = np.linalg.solve(hessian, gradient)
+        weights = weights - step
+        if np.max(np.abs(step)) < 1e-9:
+            break
+    if not np.all(np.isfinite(weights)) or weights[0] <= 0:
+        return 1.0, 0.0
+    return float(weights[0]), float(weights[1])
+
+
+def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
+    """Return the thresholds that users can choose by name, all from validation rows."""
+    found = {"f1": threshold_for_f1(label, probability)}
+    found |= {
+        f"precision_{wanted}": threshold_for_precision(label, probability, wanted)
+        for wanted in PRECISIONS
+    }
+    return found | {
+        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in COSTS
+    }
+
+
+def _draw(rng: np.random.Generator, share_failed: float, known_end: bool) -> Parameters:
+    """Draw parameters. Shallow, well-fed leaves: deep trees learn users by heart.
+
+    Where the end is known there is more to learn than users, and deep trees may.
+    """
+    imbalance = (1.0 - share_failed) / share_failed
+    if known_end:
+        return {
+            "max_depth": int(rng.integers(7, 11)),
+            "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.1)))),
+            "min_child_weight": float(np.exp(rng.uniform(np.log(1), np.log(8)))),
+            "subsample": float(rng.uniform(0.7, 0.9)),
+            "colsample_bytree": float(rng.choice([0.5, 0.7])),
+            "reg_lambda": float(np.exp(rng.uniform(np.log(1), np.log(8)))),
+            "scale_pos_weight": 1.0,
+            "max_bin": 256,
+        }
+    return {
+        "max_depth": int(rng.integers(3, 8)),
+        "eta": float(np.exp(rng.uniform(np.log(0.05), np.log(0.1)))),
+        "min_child_weight": float(np.exp(rng.uniform(np.log(5), np.log(300)))),
+        "subsample": float(rng.uniform(0.5, 0.9)),
+        "colsample_bytree": float(rng.choice([0.05, 0.1, 0.2])),
+        "reg_lambda": float(np.exp(rng.uniform(np.log(1), np.log(50)))),
+        "scale_pos_weight": float(rng.choice([1.0, imbalance**0.5, imbalance])),
+        "max_bin": 64,
+    }
+
+
+def _complete(
+    parameters: Mapping[str, Any], settings: TrainSettings, member: int = 0
+) -> Parameters:
+    return {
+        "objective": "binary:logistic",
+        "eval_metric": "auc",
+        "tree_method": "hist",
+        "nthread": settings.threads,
+        "seed": settings.seed * 1000 + member,
+        **parameters,
+    }
+
+
+def _informative(features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Return the columns that are not the same in every row."""
+    first = features[0]
+    same = np.all((features == first) | (np.isnan(features) & np.isnan(first)), axis=0)
+    return np.flatnonzero(~same)
+
+
+def _thin(found: Mapping[str, Floats], points: int = 200) -> dict[str, list[float]]:
+    """Keep a curve small enough for the manifest."""
+    length = len(found["threshold"])
+    kept = np.unique(np.linspace(0, length - 1, min(points, length)).astype(int))
+    return {
+        name: [round(float(value), 6) for value in values[kept]] for name, values in found.items()
+    }

@@ -1,0 +1,1 @@
+"""Release or not: models for held jobs, their training and their evaluation."""

@@ -1,0 +1,249 @@
+"""Hold episodes of one or many access points, as models for held jobs learn from them.
+
+Episodes come from `Samples`, from an export, or from several of either joined. A release after
+somebody repaired the job says nothing about a release as is: where that is known (`changed`),
+the episode has no label, just as one that was never released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.model.arrays import hash_arrays, load_arrays, save_arrays
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.export import Dataset
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX, labels_of
+from condor_advice.preprocess.holds.samples import Samples
+from condor_advice.preprocess.holds.splits import Moments, kin_groups
+from condor_advice.preprocess.holds.steps import cluster_of
+from condor_advice.preprocess.holds.tensors import EpisodeTensor
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MIN_EPISODES = 200
+MIN_OF_EACH = 20
+
+
+class CannotTrain(AdviceError):
+    """There is too little, or nothing to tell apart, in what was given."""
+
+
+@dataclass(frozen=True)
+class HeldData:
+    """Episodes in the order of their holds within each source."""
+
+    features: npt.NDArray[np.float32]  # axes: (episode, feature), as FEATURE_NAMES
+    steps: EpisodeTensor  # rows of all episodes, without padding
+    offsets: Ints
+    label: npt.NDArray[np.int8]  # of a release as is; NO_LABEL where it is not known
+    outcome: npt.NDArray[np.int8]  # number in OUTCOMES, whatever was changed before
+    time: Ints  # microseconds
+    released: Ints  # -1 not
+    decided: Ints  # -1 open
+    kin: Ints  # jobs of one cluster, DAG or batch share a number
+    source: npt.NDArray[np.int32]  # which log, recording or export
+    changed: Bools  # released after a repair
+    sources: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def labelled(self) -> Ints:
+        """Rows whose outcome of a release as is is known."""
+        return np.flatnonzero(self.label != NO_LABEL)
+
+    @property
+    def was_released(self) -> Bools:
+        """Tell which holds ended in a release at all."""
+        never = (Outcome.NEVER_RELEASED,)
+        found: Bools = ~np.isin(self.outcome, [OUTCOME_INDEX[one] for one in never])
+        return found
+
+    def take(self, rows: Ints) -> HeldData:
+        """Return some episodes."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.append(0, np.cumsum(lengths))
+        flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        chosen = {
+            one.name: getattr(self, one.name)[rows]
+            for one in fields(self)
+            if one.name not in ("steps", "offsets", "sources")
+        }
+        return HeldData(steps=self.steps[flat], offsets=offsets, sources=self.sources, **chosen)
+
+    def lengths(self) -> Ints:
+        """Return how many steps each episode has."""
+        return np.diff(self.offsets)
+
+    def hash(self) -> str:
+        """Return a hash over all that is learned from."""
+        return hash_arrays((self.features, self.steps, self.offsets, self.label, self.time))
+
+    def save(self, path: Path) -> None:
+        """Write all episodes as one .npz file, such as a job can take along."""
+        arrays = {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
+        save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)})
+
+    @classmethod
+    def load(cls, path: Path) -> HeldData:
+        """Read what `save` wrote; refuses another version's features."""
+        arrays = load_arrays(path)
+        if tuple(arrays.pop("feature_names", np.array([])).tolist()) != FEATURE_NAMES:
+            raise CannotTrain(
+                f"{path}: its features are those of another version of condor-advice; write it "
+                "again with this one"
+            )
+        sources = tuple(map(str, arrays.pop("sources").tolist()))
+        return cls(sources=sources, **arrays)
+
+    def moments(self) -> Moments:
+        """Return what a split by time needs to know."""
+        return Moments(self.time, self.decided, self.label, (self.kin + 1,))
+
+    def summary(self) -> dict[str, object]:
+        """Return counts for people."""
+        known = self.label[self.labelled]
+        return {
+            "sources": list(self.sources),
+            "episodes": len(self),
+            "labelled": len(known),
+            "succeeded": int((known == 1).sum()),
+            "released_after_a_repair": int(self.changed.sum()),
+            "never_released": int((~self.was_released).sum()),
+            "clusters": len(np.unique(self.kin)),
+        }
+
+    def check(self) -> None:
+        """Refuse what nothing can be learned from, with a message that says why."""
+        known = self.label[self.labelled]
+        good, bad = int((known == 1).sum()), int((known == 0).sum())
+        what = (
+            f"{len(self):,} hold episodes, of which {good + bad:,} tell what a release as is "
+            f"did: {good:,} succeeded, {bad:,} did not"
+        )
+        if good + bad < MIN_EPISODES:
+            raise CannotTrain(
+                f"{what}; at least {MIN_EPISODES} are needed: gather more logs, or add "
+                "`--recording pool_a --recording pool_d` (until then the shipped model answers)"
+            )
+        if min(good, bad) < MIN_OF_EACH:
+            raise CannotTrain(
+                f"{what}; at least {MIN_OF_EACH} of each kind are needed: with one kind alone "
+                "there is nothing to tell apart. Gather more logs, or add "
+                "`--recording pool_a --recording pool_d`"
+            )
+
+
+def from_samples(samples: Samples, source: str, changed: Bools | None = None) -> HeldData:
+    """Take over episodes that are in memory."""
+    count = len(samples)
+    changed = np.zeros(count, np.bool_) if changed is None else changed
+    outcome = samples.outcomes["outcome"].astype(np.int8)
+    episodes = samples.episodes
+    batch = np.where(episodes["batch"] != 0, episodes["batch"] * 1_000_003 + episodes["owner"], 0)
+    kin = _kin((cluster_of(episodes["job"]) + 1, episodes["dag"], batch))
+    return HeldData(
+        samples.features,
+        samples.steps,
+        samples.offsets,
+        np.where(changed, NO_LABEL, labels_of(outcome)).astype(np.int8),
+        outcome,
+        episodes["time"].astype(np.int64),
+        samples.outcomes["released"].astype(np.int64),
+        samples.outcomes["decided"].astype(np.int64),
+        kin,
+        np.zeros(count, np.int32),
+        changed,
+        (source,),
+    )
+
+
+def from_export(dataset: Dataset) -> HeldData:
+    """Take over an export; refuses one whose features are not this version's."""
+    where = {name: index for index, name in enumerate(dataset.feature_names)}
+    missing = [name for name in FEATURE_NAMES if name not in where]
+    if missing:
+        raise CannotTrain(
+            f"{dataset.directory}: the export lacks the feature {missing[0]}"
+            + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+            + "; it was written by another version of condor-advice: export again"
+        )
+    rows = np.arange(len(dataset))
+    features = dataset.features(rows)[:, [where[name] for name in FEATURE_NAMES]]
+    lengths = dataset.end - dataset.begin
+    offsets = np.append(0, np.cumsum(lengths))
+    flat = np.arange(offsets[-1]) + np.repeat(dataset.begin - offsets[:-1], lengths)
+    unknown, never = OUTCOME_INDEX[Outcome.UNKNOWN], OUTCOME_INDEX[Outcome.NEVER_RELEASED]
+    good, bad = OUTCOME_INDEX[Outcome.SUCCEEDED], OUTCOME_INDEX[Outcome.HELD_SAME]
+    outcome = np.select(
+        [dataset.label == 1, dataset.label == 0, dataset.decided < 0], [good, bad, unknown], never
+    )
+    return HeldData(
+        features,
+        np.asarray(dataset.steps[flat]),
+        offsets,
+        dataset.label,
+        outcome.astype(np.int8),
+        dataset.time,
+        np.full(len(rows), -1),
+        dataset.decided,
+        _kin((dataset.cluster, dataset.dag, dataset.batch)),
+        np.zeros(len(rows), np.int32),
+        np.zeros(len(rows), np.bool_),
+        (str(dataset.directory.name),),
+    )
+
+
+def _kin(columns: Sequence[Ints]) -> Ints:
+    return kin_groups(columns) if len(columns[0]) else np.zeros(0, np.int64)
+
+
+def join(parts: Sequence[HeldData]) -> HeldData:
+    """Put the episodes of several sources together; kin never reach across sources."""
+    if len(parts) == 1:
+        return parts[0]
+    kin, source, offsets = [], [], [np.zeros(1, np.int64)]
+    next_kin = next_source = steps = 0
+    for part in parts:
+        kin.append(part.kin + next_kin)
+        source.append(part.source + np.int32(next_source))
+        offsets.append(part.offsets[1:] + steps)
+        next_kin += int(part.kin.max(initial=-1)) + 1
+        next_source += len(part.sources)
+        steps += int(part.offsets[-1])
+    joined = {
+        one.name: np.concatenate([getattr(part, one.name) for part in parts])
+        for one in fields(HeldData)
+        if one.name not in ("kin", "source", "offsets", "sources")
+    }
+    return HeldData(
+        kin=np.concatenate(kin),
+        source=np.concatenate(source),
+        offsets=np.concatenate(offsets),
+        sources=tuple(name for part in parts for name in part.sources),
+        **joined,
+    )
+
+
+def since(data: HeldData, microseconds: int) -> HeldData:
+    """Return the episodes held at or after a moment."""
+    return data.take(np.flatnonzero(data.time >= microseconds))
+
+
+def relabel(data: HeldData, changed: Bools) -> HeldData:
+    """Take the labels of episodes away whose job was repaired before the release."""
+    return replace(
+        data,
+        changed=changed,
+        label=np.where(changed, NO_LABEL, labels_of(data.outcome)).astype(np.int8),
+    )

@@ -1,0 +1,295 @@
+"""What a model for held jobs adds to the features: how such reasons ended, level by level.
+
+A feature table counts what was seen on this access point. A model also knows how releases
+ended where it was trained, by the reason's kind (code, subcode, family, HTTP status) and by its
+template. Both come together as one chance that is drawn, level by level, from the general to
+the particular: rules → kind → template (in training) → template (here) → cluster (here). Where
+a level has seen nothing the level above speaks, so that a reason of unknown wording, or of an
+unknown kind, ends with the rules' prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.held.rule_scores import rule_priors
+from condor_advice.model.infer import sigmoid
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.templates import TEMPLATE_BUCKETS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float32]
+Without = tuple[Floats, Floats, Ints]  # label, weight, kin
+
+# Cases that the level above is worth, in training and on the access point itself.
+_TRAINING_CASES = 6.0
+KNOWN_CASES = 5.0  # of a kind in training, below which nothing is sure about it
+_TEMPLATE_CASES, _CLUSTER_CASES = 4.0, 3.0
+_KIND = ("hold_code", "hold_subcode", "hold_family", "hold_http_status")
+_WHERE = {name: index for index, name in enumerate(FEATURE_NAMES)}
+
+# name -> (meaning, direction): 1 where more of it can only speak for success, -1 against.
+DERIVED: Mapping[str, tuple[str, int]] = {
+    "reason_chance": ("How releases after such a hold ended in training", 1),
+    "template_chance": ("The same, with what this access point has seen of it", 1),
+    "cluster_chance": ("The same, with what this cluster has seen of it", 1),
+    "again_chance": ("How releases ended in training, by whether the job had come back", 1),
+    "rule_chance": ("What facilitators say of such a hold", 1),
+    # Neither way: what passes by itself does so after some attempts, what stays does not.
+    "came_back": ("Earlier holds of this job with the same template", 0),
+    "mates_came_back": ("Releases of other jobs of the cluster that led back here", 0),
+    "mates_got_through": ("Releases in the cluster with this template that ended well", 1),
+    "cluster_done_share": ("Of the cluster's ends and holds, how many were a success", 0),
+    "last_run_share": ("Length of the last run over that of the longest", 0),
+    "starts_per_hold": ("Executions per hold of the job", 0),
+    "share_on_point": ("Of all holds with this template, how many were on this point", 0),
+    "elsewhere_bad": ("Releases with this template known to end badly on other points", 0),
+    "elsewhere_good": ("Releases with this template known to end well on other points", 0),
+}
+# Of the table's own columns mostly those that mean the same on a pool of seconds and of days.
+FEW = (
+    "hold_code",
+    "hold_subcode",
+    "hold_family",
+    "hold_errno",
+    "hold_http_status",
+    "hold_used_over_limit",
+    "hold_by_user",
+    "hold_by_policy",
+    "hold_number",
+    "hold_while_held",
+    "hold_point_known",
+    "past_holds_same_family",
+    "past_holds_same_point",
+    "past_quick_holds",
+    "past_same_family",
+    "past_same_template",
+    "past_same_point",
+    "past_starts_since_release",
+    "past_releases_by_user",
+    "past_releases_by_policy",
+    "job_evictions",
+    "job_remote_errors",
+    "job_memory_over_request",
+    "job_memory_request_change",
+    "owner_family_success_rate",
+    "mates_done",
+    "job_age",
+    "point_template_since_bad",
+)
+# Ids and clock times say which job it was, not what becomes of such a job.
+_NEVER = ("hold_template", "hold_hour_sin", "hold_hour_cos", "hold_weekday")
+ALL = tuple(name for name in FEATURE_NAMES if name not in _NEVER)
+SETS: Mapping[str, tuple[str, ...]] = {"few": FEW, "all": ALL}
+# What a linear model looks at: amounts of FEW, no numbers of things; the derived ones follow.
+_THINGS = ("hold_code", "hold_subcode", "hold_family", "hold_errno", "hold_http_status")
+AMOUNTS = tuple(name for name in FEW if name not in _THINGS)
+
+
+def direction(name: str) -> int:
+    """Return whether a column may only speak for success (1), only against it (-1), or both."""
+    if name in DERIVED:
+        return DERIVED[name][1]
+    return int("success_rate" in name or name.endswith("last_outcome"))
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Good and all cases, by place."""
+
+    good: Floats
+    all: Floats
+
+    @classmethod
+    def count(cls, place: Ints, label: Floats, weight: Floats, places: int) -> Cases:
+        """Count; places below zero are none."""
+        known = place >= 0
+        return cls(
+            _sums(place[known], (weight * label)[known], places),
+            _sums(place[known], weight[known], places),
+        )
+
+    def draw(self, place: Ints, chance: Floats, without: Without | None) -> Floats:
+        """Return the rate at each place, drawn towards a chance that is known already."""
+        known = place >= 0
+        good = np.where(known, self.good[np.maximum(place, 0)], 0.0)
+        cases = np.where(known, self.all[np.maximum(place, 0)], 0.0)
+        if without is not None:
+            own_good, own_cases = _own(place, *without)
+            good, cases = good - own_good, cases - own_cases
+        found: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
+        return np.clip(found, 1e-4, 1 - 1e-4)
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The chance of success by a hold's reason, and by reason and whether the job came back."""
+
+    reason: Floats
+    again: Floats
+
+
+@dataclass(frozen=True)
+class ReasonRates:
+    """How releases ended in training, by kind of reason and by template."""
+
+    slope: float  # of the rules' log-odds, so that they fit what happened
+    shift: float
+    kinds: Ints  # axes: (kind, code/subcode/family/HTTP status); -1 none; sorted
+    by_kind: Cases
+    by_again: Cases  # place: twice the kind's, and one more where the job had come back
+    by_template: Cases  # place: embedding index
+
+    @classmethod
+    def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
+        """Count outcomes."""
+        from condor_advice.model.calibration import fit_temperature
+
+        line = fit_temperature(_rule_margin(features), label, weight)
+        kinds, which = np.unique(_kinds(features), axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        again = 2 * which + _came_back(features)
+        return cls(
+            line.slope,
+            line.shift,
+            kinds,
+            Cases.count(which, label, weight, len(kinds)),
+            Cases.count(again, label, weight, 2 * len(kinds)),
+            Cases.count(_templates(features), label, weight, TEMPLATE_BUCKETS),
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all as arrays by name."""
+        return {
+            "line": np.array([self.slope, self.shift]),
+            "kinds": self.kinds,
+            "by_kind": np.stack((self.by_kind.good, self.by_kind.all)),
+            "by_again": np.stack((self.by_again.good, self.by_again.all)),
+            "by_template": np.stack((self.by_template.good, self.by_template.all)),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> ReasonRates:
+        """Take over what `arrays` returned."""
+        try:
+            slope, shift = arrays["line"].tolist()
+            tables = [Cases(*arrays[name]) for name in ("by_kind", "by_again", "by_template")]
+            return cls(slope, shift, arrays["kinds"], *tables)
+        except (KeyError, ValueError, TypeError) as error:
+            raise UnusableModel(
+                f"the table of reasons cannot be read ({error}); train the model again"
+            ) from error
+
+    def chances(self, features: Table, without: Without | None = None) -> Chances:
+        """Return the chances by each hold's reason.
+
+        `without` is (label, weight, kin) of the same rows, where they are the ones that were
+        learned from: then each row's own kin do not count, as they would not for a new job.
+        """
+        kind = self._kind_places(_kinds(features))
+        base = sigmoid(self.slope * _rule_margin(features) + self.shift)
+        chance = self.by_kind.draw(kind, base, without)
+        chance = self.by_template.draw(_templates(features), chance, without)
+        place = np.where(kind >= 0, 2 * kind + _came_back(features), -1)
+        return Chances(chance, self.by_again.draw(place, chance, without))
+
+    def knows(self, features: Table) -> npt.NDArray[np.bool_]:
+        """Tell which holds are of a kind that training has seen some outcomes of."""
+        kind = self._kind_places(_kinds(features))
+        cases = np.where(kind >= 0, self.by_kind.all[np.maximum(kind, 0)], 0.0)
+        found: npt.NDArray[np.bool_] = cases >= KNOWN_CASES
+        return found
+
+    def _kind_places(self, kinds: Ints) -> Ints:
+        known = {tuple(row): place for place, row in enumerate(self.kinds.tolist())}
+        return np.array([known.get(tuple(row), -1) for row in kinds.tolist()], np.int64)
+
+
+def _own(place: Ints, label: Floats, weight: Floats, kin: Ints) -> tuple[Floats, Floats]:
+    """Return the good and all cases that a row's own kin brought to the row's place."""
+    both = np.stack((place, kin), axis=1)
+    which = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return _sums(which, weight * label)[which], _sums(which, weight)[which]
+
+
+def _sums(which: Ints, values: Floats, count: int = 0) -> Floats:
+    return np.bincount(which, values, count).astype(np.float64)
+
+
+def _came_back(features: Table) -> Ints:
+    back = np.nan_to_num(features[:, _WHERE["past_holds_same_template"]])
+    return (back > 0).astype(np.int64)
+
+
+def _kinds(features: Table) -> Ints:
+    columns = features[:, [_WHERE[name] for name in _KIND]].astype(np.float64)
+    return np.where(np.isnan(columns), -1, columns).astype(np.int64)
+
+
+def _templates(features: Table) -> Ints:
+    found = np.nan_to_num(features[:, _WHERE["hold_template"]])
+    return np.clip(found, 0, TEMPLATE_BUCKETS - 1).astype(np.int64)
+
+
+def _rule_margin(features: Table) -> Floats:
+    prior = rule_priors(features, FEATURE_NAMES)
+    found: Floats = np.log(prior) - np.log1p(-prior)
+    return found
+
+
+def derive(features: Table, chances: Chances) -> Table:
+    """Return the derived columns, in the order of DERIVED."""
+    chance = chances.reason
+
+    def known(name: str) -> Floats:
+        return np.nan_to_num(features[:, _WHERE[name]].astype(np.float64))
+
+    template_good, template_bad = known("template_good_total"), known("template_bad_total")
+    cluster_good = known("cluster_template_good_total")
+    cluster_bad = known("cluster_template_bad_total")
+    here = (_TEMPLATE_CASES * chance + template_good) / (
+        _TEMPLATE_CASES + template_good + template_bad
+    )
+    cluster = (_CLUSTER_CASES * here + cluster_good) / (_CLUSTER_CASES + cluster_good + cluster_bad)
+    back = known("past_holds_same_template")
+    done, failed = known("mates_done"), known("mates_failed")
+    longest = features[:, _WHERE["job_run_longest"]].astype(np.float64)
+    columns = {
+        "reason_chance": _logit(chance),
+        "template_chance": _logit(here),
+        "cluster_chance": _logit(cluster),
+        "again_chance": _logit(chances.again),
+        "rule_chance": _rule_margin(features),
+        "came_back": back,
+        "mates_came_back": np.maximum(cluster_bad - back, 0.0),
+        "mates_got_through": cluster_good,
+        "cluster_done_share": (done + 0.5) / (done + failed + known("cluster_hold_total") + 1.0),
+        "last_run_share": features[:, _WHERE["job_run_last"]] / np.maximum(longest, 1e-3),
+        "starts_per_hold": known("job_starts") / np.maximum(known("hold_number"), 1.0),
+        "share_on_point": known("point_template_hold_total")
+        / np.maximum(known("template_hold_total"), 1.0),
+        "elsewhere_bad": template_bad - known("point_template_bad_total"),
+        "elsewhere_good": template_good - known("point_template_good_total"),
+    }
+    assert columns.keys() == DERIVED.keys()
+    return np.stack([columns[name] for name in DERIVED], axis=1).astype(np.float32)
+
+
+def amount_rows(features: Table, derived: Table) -> Table:
+    """Return what a linear model looks at: amounts, large ones by their size."""
+    columns = features[:, [_WHERE[name] for name in AMOUNTS]]
+    rows = np.nan_to_num(np.concatenate((columns, derived), axis=1), posinf=0.0, neginf=0.0)
+    found: Table = (np.sign(rows) * np.log1p(np.abs(rows))).astype(np.float32)
+    return found
+
+
+def _logit(p: Floats) -> Floats:
+    found: Floats = np.log(p) - np.log1p(-p)
+    return found

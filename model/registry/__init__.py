@@ -1,0 +1,1 @@
+"""Versions of models, the gate between them, their manifests and cards."""

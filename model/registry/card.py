@@ -1,0 +1,165 @@
+"""A model's card: what it answers, what it was made from, how good it is, what it must not do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from condor_advice.model.arrays import replace_file
+from condor_advice.model.html_report import number
+from condor_advice.model.plots import Judged, draw_all
+from condor_advice.model.registry.manifest import Manifest
+from condor_advice.model.registry.versions import CARD
+
+FILE = "card.md"
+_WORDS = {
+    "sources": "Sources",
+    "episodes": "Hold episodes",
+    "labelled": "... learned from",
+    "succeeded": "... of these, succeeded after a release as is",
+    "released_after_a_repair": "Released after a repair (not learned from)",
+    "never_released": "Never released (not learned from)",
+    "clusters": "Clusters, or larger groups of kin",
+    "from": "First hold",
+    "until": "Last hold",
+}
+
+
+def write(
+    directory: Path,
+    manifest: Manifest,
+    judged: Judged | None = None,
+    checked: Mapping[str, object] | None = None,
+) -> Path:
+    """Write the card, with pictures where there are judged answers, into `directory`/card/."""
+    place = directory / CARD
+    place.mkdir(parents=True, exist_ok=True)
+    pictures = draw_all(place, judged) if judged is not None else {}
+    text = markdown(manifest, {caption: path.name for caption, path in pictures.items()}, checked)
+    replace_file(place / FILE, text.encode())
+    return place / FILE
+
+
+def markdown(
+    manifest: Manifest,
+    pictures: Mapping[str, str] | None = None,
+    checked: Mapping[str, object] | None = None,
+) -> str:
+    """Return the card's text; `checked` is what the pictures were drawn from, in words."""
+    lines = [
+        f"# Model {manifest.name}",
+        "",
+        "Answers one question: if this held job is released now, as it is, does it end with exit 0",
+        "without another hold? It gives a probability, an interval, and says when it is not sure.",
+        "",
+        "## Trained on",
+        "",
+        *_list(manifest.trained_on, _repaired(manifest)),
+        f"- Data hash (SHA-256): `{manifest.data_hash}`",
+        "",
+        "## How good it is",
+        "",
+        *_metrics(manifest.metrics),
+    ]
+    if pictures:
+        if checked:
+            lines += ["The pictures show:", "", *_list(checked), ""]
+        lines += [line for caption, file in pictures.items() for line in (_image(caption, file))]
+    parts = manifest.model.get("weights")
+    lines += [
+        "## What it must not be taken for",
+        "",
+        "- Releases are chosen by people. Where nobody ever released a kind of hold, the model has "
+        "seen no outcome of one.",
+        "- It knows what event logs tell. It does not know what was repaired outside of them.",
+        "- Figures are those of the data above. On another pool, look at `condor-advice status`: "
+        "it warns when holds or outcomes are unlike those of training.",
+        "",
+        "## How it was made",
+        "",
+        f"- Made {manifest.created}",
+        *([f"- Weights of its parts: {_inline(parts)}"] if isinstance(parts, Mapping) else []),
+        f"- Features: {len(manifest.features)}",
+        f"- Seeds: {_inline(manifest.seeds)}",
+        f"- Made with: {_inline(manifest.libraries)}",
+        "",
+        "```json",
+        json.dumps(dict(manifest.settings), indent=1, default=str),
+        "```",
+        "",
+        "| file | bytes | SHA-256 |",
+        "|---|---:|---|",
+        *(
+            f"| {name} | {entry.bytes:,} | `{entry.sha256[:16]}…` |"
+            for name, entry in manifest.files.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, float | int | None]]:
+    """Return the figures of each part that has plain ones, by the part's path."""
+    found: dict[str, dict[str, float | int | None]] = {}
+
+    def walk(path: Sequence[str], values: Mapping[str, Any]) -> None:
+        own = {
+            str(name): value
+            for name, value in values.items()
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        }
+        if own:
+            found[", ".join(path) or "all"] = own
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                walk([*path, str(name)], value)
+
+    walk([], metrics)
+    return found
+
+
+def _metrics(metrics: Mapping[str, Any]) -> list[str]:
+    parts = flat_metrics(metrics)
+    if not parts:
+        return ["No figures were recorded.", ""]
+    lines: list[str] = []
+    # Parts with the same figures share a table.
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, values in parts.items():
+        groups.setdefault(tuple(values), []).append(name)
+    for columns, names in groups.items():
+        lines.append("| | " + " | ".join(one.replace("_", " ") for one in columns) + " |")
+        lines.append("|---|" + "---:|" * len(columns))
+        for name in names:
+            cells = " | ".join(number(value) for value in parts[name].values())
+            lines.append(f"| {name.replace('_', ' ')} | {cells} |")
+        lines.append("")
+    return lines
+
+
+def _repaired(manifest: Manifest) -> dict[str, str]:
+    """Say what became of episodes that were released after a repair, as the settings have it."""
+    if not manifest.settings.get("repaired_failed"):
+        return {}
+    return {"released_after_a_repair": "... released after a repair, and taken for failed as is"}
+
+
+def _list(values: Mapping[str, object], words: Mapping[str, str] | None = None) -> list[str]:
+    known = {**_WORDS, **(words or {})}
+    return [
+        f"- {known.get(str(name), str(name).replace('_', ' ').capitalize())}: {_inline(value)}"
+        for name, value in values.items()
+    ]
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {number(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return number(value)
+
+
+def _image(caption: str, file: str) -> tuple[str, str]:
+    return f"![{caption}]({file})", ""

@@ -1,0 +1,68 @@
+"""The data dictionary, from the registries.
+
+Written by `python -m condor_advice.preprocess.holds.dictionary`.
+"""
+
+from __future__ import annotations
+
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.features import FEATURES, QUICK_SECONDS, SHRINKAGE
+from condor_advice.preprocess.holds.labels import LABELS
+from condor_advice.preprocess.holds.templates import FAMILIES, TEMPLATE_BUCKETS
+from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
+
+_OUTCOME_WORDS = {
+    Outcome.SUCCEEDED: "Exit 0 without another hold",
+    Outcome.HELD_SAME: "Held again with the same code",
+    Outcome.HELD_OTHER: "Held again with another code",
+    Outcome.FAILED: "A non-zero exit, or a signal",
+    Outcome.REMOVED: "Removed after the release",
+    Outcome.NEVER_RELEASED: "Removed, left, or held anew while on hold",
+    Outcome.UNKNOWN: "Released, and the log ends",
+}
+
+
+def data_dictionary() -> str:
+    """Return docs/data-dictionary.md."""
+    lines = [
+        "# Data dictionary",
+        "",
+        "Written by `python -m condor_advice.preprocess.holds.dictionary`; "
+        "a test holds it current.",
+        "",
+        f"## Features ({len(FEATURES)} columns of features.parquet)",
+        "Each is as of the hold's own event, that one included. Missing is missing (NaN).",
+        f"Rates are shrunk with the weight of {SHRINKAGE:g} outcomes of the pool's average; an "
+        "outcome counts from the",
+        "event that decides it on, never earlier. *Quick* is within "
+        f"{QUICK_SECONDS // 60} minutes.",
+        "",
+        "| name | unit | meaning | from events |",
+        "|---|---|---|---|",
+        *(f"| {f.name} | {f.unit} | {f.meaning} | {f.source} |" for f in FEATURES),
+        "",
+        f"## Steps ({len(STEP_COLUMNS)} columns of steps.f32)",
+        "One row per event of the job up to its hold, oldest first, the last row the hold.",
+        "Nothing reported is 0.",
+        "",
+        "| name | unit | meaning |",
+        "|---|---|---|",
+        *(f"| {c.name} | {c.unit} | {c.meaning} |" for c in STEP_COLUMNS),
+        "",
+        "## Outcomes and labels",
+        "| outcome | meaning | label |",
+        "|---|---|---|",
+        *(f"| {o.name} | {_OUTCOME_WORDS[o]} | {LABELS.get(o, 'none')} |" for o in Outcome),
+        "",
+        "## Families",
+        "The number of a family is its place here; templates are hashed into "
+        f"{TEMPLATE_BUCKETS} places.",
+        "",
+        ", ".join(f"{index} {name}" for index, name in enumerate(FAMILIES)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(data_dictionary(), end="")

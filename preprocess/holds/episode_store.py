@@ -1,0 +1,767 @@
+"""Hold episodes kept ready: advice on one job reads one row, whatever the size of the store.
+
+`gather` goes on with the pass over the events (stream.py) after it has read them, and writes
+each hold episode with its features, steps and outcome into tables of the same SQLite file; an
+outcome that comes later replaces the earlier one. The state of the pass is written last, and
+while a log is followed now and then only. After a `kill -9` the next pass goes on from the
+state: what is ahead of it is dropped and worked out again, to the same bits.
+
+Reading needs neither the pass nor its packages. The same tables in memory serve event logs
+that no store has, so that advice has one way to its evidence.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobId
+from condor_advice.gather.store import Store
+
+if TYPE_CHECKING:
+    from condor_advice.preprocess.holds.samples import Samples
+    from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream, Finished
+    from condor_advice.preprocess.holds.timeline import Timeline
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+KEPT_VERSION = 2
+# While a log is followed, writing the state may take this share of the time.
+STATE_SHARE = 0.02
+SIZES_KEPT = 64  # of each kin, the latest
+# Over so many like cases more ones would change nothing that people can see.
+MOST_LIKE_CASES = 1000
+LATEST_PIECES = 2  # of a log, looked at for what is not kept
+TERMINATED = 5
+OVERRUN = -1  # the key of what jobs needed that had been over their memory
+
+_SHAPE = ("job", "number", "time", "sequence", "code", "subcode", "family", "template", "point",
+          "owner", "dag", "batch")  # fmt: skip
+_OUTCOME = ("outcome", "released", "decided", "decided_sequence")
+_COLUMNS = ("episode", *_SHAPE, *_OUTCOME, "reason", "features", "length", "steps")
+
+SCHEMA = (
+    """CREATE TABLE kept_pass (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        made_by TEXT NOT NULL,          -- see made_by()
+        features TEXT NOT NULL,         -- their names, as JSON
+        step_width INTEGER NOT NULL,
+        last_us INTEGER,                -- the last event taken up
+        taken_up_at REAL NOT NULL,
+        state BLOB NOT NULL,
+        state_episodes INTEGER NOT NULL
+    )""",
+    """CREATE TABLE kept_episodes (
+        episode INTEGER PRIMARY KEY,
+        job INTEGER NOT NULL,           -- steps.job_number()
+        number INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        code INTEGER NOT NULL,
+        subcode INTEGER NOT NULL,
+        family INTEGER NOT NULL,
+        template INTEGER NOT NULL,
+        point INTEGER NOT NULL,
+        owner INTEGER NOT NULL,
+        dag INTEGER NOT NULL,
+        batch INTEGER NOT NULL,
+        outcome INTEGER NOT NULL,
+        released INTEGER NOT NULL,
+        decided INTEGER NOT NULL,
+        decided_sequence INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        features BLOB NOT NULL,
+        length INTEGER NOT NULL,
+        steps BLOB NOT NULL
+    )""",
+    "CREATE INDEX kept_by_job ON kept_episodes (job, episode)",
+    "CREATE INDEX kept_by_time ON kept_episodes (time)",
+    # What became of like cases is read from these alone.
+    "CREATE INDEX kept_by_template ON kept_episodes (template, decided, decided_sequence, outcome)"
+    " WHERE decided >= 0",
+    "CREATE INDEX kept_by_template_time ON kept_episodes (template, time, sequence, point)",
+    "CREATE INDEX kept_open ON kept_episodes (job) WHERE decided < 0 AND released < 0",
+    """CREATE TABLE kept_names (
+        kind TEXT NOT NULL,             -- access_point, point, owner or template
+        id INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE kept_sizes (
+        kin INTEGER PRIMARY KEY,        -- a cluster, a batch, or OVERRUN
+        memory BLOB NOT NULL,           -- MB of the latest that succeeded, float32
+        sequence INTEGER NOT NULL       -- place of the last event that counts in it
+    )""",
+)
+_TABLES = ("kept_pass", "kept_episodes", "kept_names", "kept_sizes")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEpisode:
+    """One hold as it was known when it came, and what is known of its end by now."""
+
+    episode: int
+    job: JobId
+    kin: tuple[int, ...]  # its cluster and its batch, as keys of sizes
+    number: int  # 1 for the job's first hold
+    time_us: int
+    sequence: int
+    code: int | None
+    subcode: int | None
+    family: int  # place in templates.FAMILIES
+    template_id: int
+    template: str
+    point: str  # empty where none is known
+    owner: str  # empty where it is not known
+    reason: str
+    outcome: int  # place in labels.OUTCOMES
+    released_us: int | None
+    decided_us: int | None
+    features: Floats
+    steps: Floats  # axes: (step, feature); the last row is the hold
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the job is still on hold, as far as its events tell."""
+        return self.decided_us is None and self.released_us is None
+
+
+@dataclass(frozen=True, slots=True)
+class LikeCases:
+    """What became of releases after holds with the same template, in some window of time."""
+
+    released: int  # with an outcome that tells something
+    succeeded: int
+    seconds: float  # the window's length
+    capped: bool = False  # there were more; the latest were counted
+
+
+class _Memory:
+    """Tables that no file has."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect(":memory:", isolation_level=None)
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        return self._db.execute(statement, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN")
+        yield self._db
+        self._db.execute("COMMIT")
+
+
+class KeptEpisodes:
+    """The kept hold episodes of a store, or of a timeline that no store has."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._tables: Store | _Memory = store or _Memory()
+        self._stream: EpisodeStream | None = None
+        self._after: dict[str, tuple[int, int]] = {}
+        self.behind = False  # whether the last pass left events to the next one
+        self._state_cost = 0.0
+        self._state_at = 0.0
+        self._state_sequence = -1
+        self._names_written = {"access_point": 0, "point": 0, "owner": 0}
+        self._templates_written: set[int] = set()
+
+    @classmethod
+    def of_timeline(cls, timeline: Timeline) -> KeptEpisodes:
+        """Work off a timeline and keep its episodes in memory."""
+        from condor_advice.preprocess.holds.stream import EpisodeStream
+
+        found = cls()
+        timeline.names.reasons = {}
+        found._stream = stream = EpisodeStream(names=timeline.names)
+        found._write_all(stream, timeline, final=False)
+        return found
+
+    # ---- writing
+
+    def take_up(
+        self,
+        *,
+        final: bool = True,
+        stop: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
+    ) -> int:
+        """Go on with the pass over the store's events; return how many episodes are new.
+
+        `final` is for a process that ends here: it leaves the state behind even if that was
+        done a moment ago. When `stop` says so, the rest is left to the next time; after so many
+        `seconds`, too, unless some of it would then have to be done again (see `behind`).
+        """
+        from condor_advice.preprocess.holds.timeline import store_timeline
+
+        assert self._store is not None
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = self._resume()
+        stream.names.reasons = {}
+        timeline = store_timeline(self._store, self._after, stream.names, stream.clocks)
+        late = time.monotonic() + seconds
+        self.behind = False
+
+        def end() -> bool:
+            self.behind = stop() or (timeline.settled and time.monotonic() > late)
+            return self.behind
+
+        return self._write_all(stream, timeline, final, end)
+
+    def _write_all(
+        self,
+        stream: EpisodeStream,
+        timeline: Timeline,
+        final: bool,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> int:
+        before, events = stream.episodes, stream.sequence
+        try:
+            with self._tables.transaction() as db:
+                self._prepare(db, stream)
+            # Others may write, too, while the next batch is worked out.
+            for batch in stream.run(timeline):
+                with self._tables.transaction() as db:
+                    self._write(db, batch, stream)
+                    if timeline.settled:
+                        self._write_pass(db, stream, final=False)
+                if stop():
+                    break
+            if not timeline.settled:
+                self._stream = None  # of several logs one is ahead: begin again from the last state
+            elif stream.sequence > events or final or self._store is None:
+                with self._tables.transaction() as db:
+                    self._write_pass(db, stream, final)
+        except BaseException:
+            self._stream = None  # it is ahead of what was written: begin again from there
+            raise
+        return stream.episodes - before
+
+    def _resume(self) -> EpisodeStream:
+        """Take up the state that was left, or begin anew where there is none that fits."""
+        from condor_advice.preprocess.holds.stream import EpisodeStream
+
+        self._after, self._state_sequence = {}, -1
+        self._names_written = dict.fromkeys(self._names_written, 0)
+        self._templates_written = set()
+        if self._has_tables():
+            found = self._tables.rows("SELECT made_by, state FROM kept_pass")
+            if found and found[0][0] == made_by() and found[0][1]:
+                try:
+                    stream, self._after = EpisodeStream.restore(io.BytesIO(found[0][1]))
+                    self._note_names(stream)
+                    return stream
+                except (ValueError, KeyError, OSError):
+                    pass  # all that is kept can be worked out again
+        return EpisodeStream()
+
+    def _note_names(self, stream: EpisodeStream) -> None:
+        names = stream.names
+        self._names_written = {
+            "access_point": len(names.access_points),
+            "point": len(names.points),
+            "owner": len(names.owners),
+        }
+        self._templates_written = set(names.templates)
+
+    def _prepare(self, db: sqlite3.Connection, stream: EpisodeStream) -> None:
+        """Make the tables, or drop from them what is ahead of the state of the pass."""
+        known = db.execute("SELECT name FROM sqlite_master WHERE name = 'kept_pass'").fetchone()
+        fits = known and [made_by()] in map(list, db.execute("SELECT made_by FROM kept_pass"))
+        if not fits:
+            for table in _TABLES:
+                db.execute(f"DROP TABLE IF EXISTS {table}")
+            for statement in SCHEMA:
+                db.execute(statement)
+            return
+        [last] = db.execute("SELECT max(episode) FROM kept_episodes").fetchone()
+        if last is not None and last >= stream.episodes:
+            db.execute("DELETE FROM kept_episodes WHERE episode >= ?", (stream.episodes,))
+        for kind, count in self._names_written.items():
+            db.execute("DELETE FROM kept_names WHERE kind = ? AND id >= ?", (kind, count))
+
+    def _write(self, db: sqlite3.Connection, batch: EpisodeBatch, stream: EpisodeStream) -> None:
+        texts = stream.names.reasons or {}
+        found = batch.episodes
+        shape = [found[name].tolist() for name in ("episode", *_SHAPE)]
+        reasons = [
+            texts.get(key, "")
+            for key in zip(
+                found["job"].tolist(),
+                found["time"].tolist(),
+                found["template"].tolist(),
+                strict=True,
+            )
+        ]
+        rows = zip(
+            *shape,
+            reasons,
+            pack_features(batch.features),
+            np.diff(batch.offsets).tolist(),
+            pack_steps(batch.steps, batch.offsets),
+            strict=True,
+        )
+        db.executemany(
+            f"INSERT OR REPLACE INTO kept_episodes ({', '.join(_COLUMNS)}) VALUES "
+            f"({', '.join('?' * (1 + len(_SHAPE)))}, 0, -1, -1, -1, ?, ?, ?, ?)",
+            rows,
+        )
+        ends = batch.outcomes
+        db.executemany(
+            "UPDATE kept_episodes SET outcome = ?, released = ?, decided = ?, decided_sequence = ?"
+            " WHERE episode = ?",
+            zip(*(ends[name].tolist() for name in (*_OUTCOME, "episode")), strict=True),
+        )
+        texts.clear()
+        self._write_names(db, stream)
+        self._write_sizes(db, batch.finished)
+
+    def _write_names(self, db: sqlite3.Connection, stream: EpisodeStream) -> None:
+        names = stream.names
+        tables: dict[str, Mapping[str, int]] = {
+            "access_point": names.access_points,
+            "point": names.points,
+            "owner": names.owners,
+        }
+        for kind, known in tables.items():
+            done = self._names_written[kind]
+            if len(known) > done:
+                # A dictionary keeps its order, and numbers are given in turn.
+                new = [(kind, number, name) for name, number in list(known.items())[done:]]
+                db.executemany("INSERT OR REPLACE INTO kept_names VALUES (?, ?, ?)", new)
+                self._names_written[kind] = len(known)
+        fresh = names.templates.keys() - self._templates_written
+        if fresh:
+            db.executemany(
+                "INSERT OR REPLACE INTO kept_names VALUES ('template', ?, ?)",
+                [(number, names.templates[number]) for number in fresh],
+            )
+            self._templates_written |= fresh
+
+    def _write_sizes(self, db: sqlite3.Connection, finished: Finished) -> None:
+        """Add what jobs that succeeded have used to what is known of their kin.
+
+        An event that is worked off again, after a pass was cut short, is not counted again.
+        """
+        new: dict[int, list[tuple[int, float]]] = {}
+        for kin, at, memory in (
+            *zip(finished.kin, finished.sequence, finished.memory, strict=True),
+            *((OVERRUN, *one) for one in zip(finished.overrun_sequence, finished.overrun,
+                                             strict=True)),
+        ):  # fmt: skip
+            new.setdefault(int(kin), []).append((int(at), float(memory)))
+        for kin, values in new.items():
+            known, last = db.execute(
+                "SELECT memory, sequence FROM kept_sizes WHERE kin = ?", (kin,)
+            ).fetchone() or (b"", -1)
+            fresh = sorted(value for value in values if value[0] > last)
+            if fresh:
+                added = np.array([memory for _, memory in fresh], np.float32).tobytes()
+                kept = (known + added)[-4 * SIZES_KEPT :]
+                db.execute(
+                    "INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", (kin, kept, fresh[-1][0])
+                )
+
+    def _write_pass(self, db: sqlite3.Connection, stream: EpisodeStream, final: bool) -> None:
+        """Note how far the pass is, and its state when that is due."""
+        from condor_advice.preprocess.holds.features import FEATURE_NAMES
+
+        now = time.time()
+        last = stream.now if stream.sequence else None
+        db.execute(
+            "INSERT INTO kept_pass VALUES (1, ?, ?, ?, ?, ?, x'', 0) ON CONFLICT (id) DO UPDATE"
+            " SET last_us = excluded.last_us, taken_up_at = excluded.taken_up_at",
+            (made_by(), json.dumps(FEATURE_NAMES), stream.spec.num_features, last, now),
+        )
+        due = now - self._state_at > self._state_cost / STATE_SHARE
+        left = stream.sequence == self._state_sequence  # by the batch that happened to be the last
+        if self._store is None or left or not (final or due):
+            return
+        state = io.BytesIO()
+        stream.dump(state, self._after)
+        db.execute(
+            "UPDATE kept_pass SET state = ?, state_episodes = ?",
+            (state.getbuffer(), stream.episodes),
+        )
+        self._state_at, self._state_cost = time.time(), time.time() - now
+        self._state_sequence = stream.sequence
+
+    # ---- reading
+
+    def _has_tables(self) -> bool:
+        return bool(self._tables.rows("SELECT 1 FROM sqlite_master WHERE name = 'kept_pass'"))
+
+    @cached_property
+    def ready(self) -> bool:
+        """Tell whether there is anything kept that this version can read."""
+        if not self._has_tables():
+            return False
+        found = self._tables.rows("SELECT made_by FROM kept_pass")
+        return bool(found) and found[0][0].split(" ")[0] == str(KEPT_VERSION)
+
+    @cached_property
+    def _shape(self) -> tuple[tuple[str, ...], int]:
+        [[names, width]] = self._tables.rows("SELECT features, step_width FROM kept_pass")
+        return tuple(json.loads(names)), int(width)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in their order."""
+        return self._shape[0]
+
+    def taken_up(self) -> tuple[float | None, float]:
+        """Return when the last event happened that was taken up, and when that was done."""
+        [[last, at]] = self._tables.rows("SELECT last_us, taken_up_at FROM kept_pass")
+        return None if last is None else last / 1e6, float(at)
+
+    @cached_property
+    def last_us(self) -> int | None:
+        """When the last event happened that was taken up, in microseconds."""
+        [[last]] = self._tables.rows("SELECT last_us FROM kept_pass")
+        return None if last is None else int(last)
+
+    @cached_property
+    def access_points(self) -> dict[int, str]:
+        """The access points by their number."""
+        found = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
+        return dict(found)
+
+    def find(
+        self, cluster: int, proc: int, number: int | None = None, access_point: str | None = None
+    ) -> KeptEpisode | None:
+        """Return a job's hold by its number, or its last one; None without any."""
+        numbers = self._job_numbers(cluster, proc, access_point)
+        found: list[KeptEpisode] = []
+        for job in numbers:
+            chosen = "" if number is None else "AND number = ?"
+            values = [job] if number is None else [job, number]
+            found += self._select(f"job = ? {chosen} ORDER BY episode DESC LIMIT 1", values)
+        return max(found, key=lambda one: one.episode, default=None)
+
+    def holds_of(
+        self, cluster: int, first: int, last: int, access_point: str | None = None
+    ) -> list[KeptEpisode]:
+        """Return all holds of a range of a cluster's procs, by proc and in order."""
+        found: list[KeptEpisode] = []
+        ends = zip(
+            self._job_numbers(cluster, first, access_point),
+            self._job_numbers(cluster, last, access_point),
+            strict=True,
+        )
+        for low, high in ends:
+            found += self._select("job BETWEEN ? AND ? ORDER BY job, episode", (low, high))
+        return found
+
+    def open_holds(self, owner: str | None = None) -> list[KeptEpisode]:
+        """Return the holds that have not ended, as far as the events tell."""
+        where = "decided < 0 AND released < 0"
+        if owner is not None:
+            where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
+        return self._select(f"{where} ORDER BY job", () if owner is None else (owner,))
+
+    def numbered_holds(self, number: int, owner: str | None = None) -> list[KeptEpisode]:
+        """Return the hold with this number of every job that has one; reads all episodes."""
+        where = "number = ?"
+        if owner is not None:
+            where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
+        values = (number,) if owner is None else (number, owner)
+        return self._select(f"{where} ORDER BY job", values)
+
+    def knows_owners(self) -> bool:
+        """Tell whether the events say whose jobs they are of."""
+        return bool(self._tables.rows("SELECT 1 FROM kept_names WHERE kind = 'owner' LIMIT 1"))
+
+    def latest_of(self, jobs: Iterable[JobId]) -> dict[JobId, KeptEpisode]:
+        """Return the last hold of each of these jobs that has any."""
+        asked: dict[int, JobId] = {}
+        for job in jobs:
+            for number in self._job_numbers(job.cluster, job.proc, job.access_point):
+                asked[number] = job
+        numbers = list(asked)
+        found = {}
+        for at in range(0, len(numbers), 500):  # as many as SQLite takes at a time
+            some = numbers[at : at + 500]
+            marks = ",".join("?" * len(some))
+            newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
+            for one in self._select(f"kept_episodes.episode IN ({newest})", some):
+                points = self._points_called(one.job.access_point)
+                found[asked[_job_number(points[0], one.job.cluster, one.job.proc)]] = one
+        return found
+
+    def like_cases(
+        self, template_id: int, until_us: int, seconds: float, before: int | None = None
+    ) -> LikeCases:
+        """Count what became of releases after holds with a template, as known at a moment.
+
+        `before` is the place of an event: only what was known before it counts.
+        """
+        rows = self._tables.rows(
+            "SELECT outcome FROM kept_episodes WHERE template = ? AND decided >= 0"
+            " AND decided BETWEEN ? AND ? AND decided_sequence < ? AND outcome < 4"
+            " ORDER BY decided DESC LIMIT ?",
+            (
+                template_id,
+                max(0, until_us - int(seconds * 1e6)),
+                until_us,
+                (1 << 62) if before is None else before,
+                MOST_LIKE_CASES,
+            ),
+        )
+        good = sum(outcome == 0 for (outcome,) in rows)
+        return LikeCases(len(rows), good, seconds, len(rows) == MOST_LIKE_CASES)
+
+    def holds_on_points(
+        self, template_id: int, until_us: int, seconds: float, before: int | None = None
+    ) -> dict[str, int]:
+        """Count the holds with a template by execution point, most first; '' where unknown."""
+        rows = self._tables.rows(
+            "SELECT name, count(*) FROM (SELECT point FROM kept_episodes WHERE template = ?"
+            " AND time BETWEEN ? AND ? AND sequence < ? ORDER BY time DESC LIMIT ?)"
+            " LEFT JOIN kept_names ON kind = 'point' AND id = point"
+            " GROUP BY point ORDER BY 2 DESC",
+            (
+                template_id,
+                until_us - int(seconds * 1e6),
+                until_us,
+                (1 << 62) if before is None else before,
+                MOST_LIKE_CASES,
+            ),
+        )
+        return {name or "": count for name, count in rows}
+
+    def memory_of_kin(self, kin: Sequence[int]) -> Floats:
+        """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
+        for key in kin:
+            found = self._tables.rows("SELECT memory FROM kept_sizes WHERE kin = ?", (key,))
+            if found:
+                return np.frombuffer(found[0][0], np.float32)
+        return np.empty(0, np.float32)
+
+    def disk_of_mates(self, cluster: int) -> Floats:
+        """Return the disk that a cluster's jobs used that ended lately, MB; from their events.
+
+        Few holds ask for it, and the 005 events that tell are long: they are not kept apart.
+        """
+        found: list[float] = []
+        if self._store is not None:
+            for piece in self._store.job_pieces(cluster, latest=LATEST_PIECES):
+                columns = piece.columns
+                columns.keep(columns.type == TERMINATED)
+                for row in range(len(columns))[-SIZES_KEPT:]:
+                    ad = columns.ad(row)
+                    used = ad.get("DiskUsage")
+                    if ad.get("ReturnValue") == 0 and isinstance(used, int | float):
+                        found.append(used / 1024)
+        return np.array(found[-SIZES_KEPT:], np.float32)
+
+    def overruns(self) -> Floats:
+        """Return what jobs needed that were held for memory and then succeeded.
+
+        Each is the memory used in the end over that measured when it was stopped.
+        """
+        return self.memory_of_kin([OVERRUN])
+
+    def since_newest(self, count: int) -> float | None:
+        """Return since when there are so many holds, to ask `samples` for no more; None: fewer."""
+        found = self._tables.rows(
+            "SELECT time FROM kept_episodes ORDER BY time DESC LIMIT 1 OFFSET ?", (count - 1,)
+        )
+        return found[0][0] / 1e6 if found else None
+
+    def samples(self, since: float | None = None, until: float | None = None) -> Samples:
+        """Return the episodes held in [since, until), as the pass gives them."""
+        from condor_advice.preprocess.holds.samples import Samples
+        from condor_advice.preprocess.holds.steps import Names
+        from condor_advice.preprocess.holds.stream import EPISODE, OUTCOME
+
+        low = -(1 << 62) if since is None else int(since * 1e6)
+        high = (1 << 62) if until is None else int(until * 1e6)
+        rows = self._tables.rows(
+            f"SELECT {', '.join(_COLUMNS)} FROM kept_episodes WHERE time >= ? AND time < ?"
+            " ORDER BY episode",
+            (low, high),
+        )
+        columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {}
+        episodes, outcomes = np.zeros(len(rows), EPISODE), np.zeros(len(rows), OUTCOME)
+        for name in ("episode", *_SHAPE):
+            episodes[name] = columns.get(name, ())
+        for name in ("episode", *_OUTCOME):
+            outcomes[name] = columns.get(name, ())
+        names, width = self._shape
+        known: dict[str, dict[Any, Any]] = {"access_point": {}, "point": {}, "owner": {}}
+        templates = {}
+        for kind, number, name in self._tables.rows("SELECT kind, id, name FROM kept_names"):
+            if kind == "template":
+                templates[number] = name
+            else:
+                known[kind][name] = number
+        return Samples(
+            episodes,
+            unpack_features(columns.get("features", ()), len(names)),
+            unpack_steps(columns.get("steps", ()), columns.get("length", ()), width),
+            np.append(0, np.cumsum(np.array(columns.get("length", ()), np.int64))),
+            outcomes,
+            Names(known["access_point"], known["point"], known["owner"], templates),
+        )
+
+    def _job_numbers(self, cluster: int, proc: int, access_point: str | None) -> list[int]:
+        return [_job_number(number, cluster, proc) for number in self._points_called(access_point)]
+
+    def _points_called(self, name: str | None) -> list[int]:
+        """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
+        known = self.access_points
+        if name is None:
+            return list(known)
+        if exact := [number for number, full in known.items() if full == name]:
+            return exact
+        host = name.split("@")[-1]
+        return [
+            number
+            for number, full in known.items()
+            if full.split("@")[-1] == host or full.split("@")[-1].startswith(f"{host}.")
+        ]
+
+    def _select(self, where: str, values: Sequence[object]) -> list[KeptEpisode]:
+        rows = self._tables.rows(
+            "SELECT kept_episodes.*,"
+            " (SELECT name FROM kept_names WHERE kind = 'template' AND id = template),"
+            " (SELECT name FROM kept_names WHERE kind = 'point' AND id = point),"
+            " (SELECT name FROM kept_names WHERE kind = 'owner' AND id = owner)"
+            f" FROM kept_episodes WHERE {where}",
+            values,
+        )
+        names, width = self._shape if rows else ((), 0)
+        features = unpack_features([row[18] for row in rows], len(names))
+        lengths = [row[19] for row in rows]
+        steps = unpack_steps([row[20] for row in rows], lengths, width)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        return [
+            self._episode(row, features[at], steps[ends[at] - row[19] : ends[at]])
+            for at, row in enumerate(rows)
+        ]
+
+    def _episode(self, row: Sequence[Any], features: Floats, steps: Floats) -> KeptEpisode:
+        cluster = row[1] >> 24
+        proc = row[1] & ((1 << 24) - 1)
+        job = JobId(self.access_points[cluster >> 31], cluster & ((1 << 31) - 1), proc)
+        return KeptEpisode(
+            episode=row[0],
+            job=job,
+            kin=(cluster, row[12]) if row[12] else (cluster,),
+            number=row[2],
+            time_us=row[3],
+            sequence=row[4],
+            code=row[5] if row[5] >= 0 else None,
+            subcode=row[6] if row[5] >= 0 else None,
+            family=row[7],
+            template_id=row[8],
+            template=row[21] or "",
+            point=row[22] or "",
+            owner=row[23] or "",
+            reason=row[17],
+            outcome=row[13],
+            released_us=row[14] if row[14] >= 0 else None,
+            decided_us=row[15] if row[15] >= 0 else None,
+            features=features,
+            steps=steps,
+        )
+
+
+def made_by() -> str:
+    """Say what the kept rows depend on; those made by something else are made anew."""
+    from condor_advice.preprocess.holds.features import FEATURE_NAMES
+    from condor_advice.preprocess.holds.stream import STATE_VERSION
+    from condor_advice.preprocess.holds.tensors import TensorSpec
+
+    shape = zlib.crc32(repr((FEATURE_NAMES, TensorSpec().columns, TensorSpec())).encode())
+    return f"{KEPT_VERSION} {STATE_VERSION} {shape:08x}"
+
+
+def kept_of(store: Store) -> KeptEpisodes:
+    """Return a store's kept episodes; say how to make them where there are none."""
+    kept = KeptEpisodes(store)
+    if not kept.ready:
+        raise AdviceError(
+            f"{store.path}: no hold episodes are kept in it yet; run `condor-advice gather` once"
+        )
+    return kept
+
+
+def _job_number(access_point: int, cluster: int, proc: int) -> int:
+    """Do what steps.job_number() does, for one job and without that module."""
+    return (access_point << 55) + (cluster << 24) + min(proc, (1 << 24) - 1)
+
+
+# ---- numbers as bytes: most features and steps are 0 or not known, and cost a bit each
+
+_NAN_WORD = np.uint32(0x7FC00000)
+
+
+def pack_features(features: Floats) -> list[bytes]:
+    """Return each row as bytes that `unpack_features` turns back into the same bits."""
+    words = np.ascontiguousarray(features, np.float32).view(np.uint32)
+    unknown = words == _NAN_WORD
+    other = (words != 0) & ~unknown
+    masks = np.concatenate((np.packbits(other, axis=1), np.packbits(unknown, axis=1)), axis=1)
+    values = words[other].tobytes()
+    ends = 4 * np.cumsum(other.sum(axis=1))
+    starts = np.append(0, ends)[:-1]
+    return [
+        mask.tobytes() + values[start:end]
+        for mask, start, end in zip(masks, starts.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def unpack_features(packed: Sequence[bytes], width: int) -> Floats:
+    """Return rows of features; axes: (episode, feature)."""
+    size = (width + 7) // 8
+    words = np.zeros((len(packed), width), np.uint32)
+    if len(packed):
+        masks = np.frombuffer(b"".join(one[: 2 * size] for one in packed), np.uint8)
+        bits = np.unpackbits(masks.reshape(len(packed), 2, size), axis=2, count=width).view(bool)
+        words[bits[:, 0]] = np.frombuffer(b"".join(one[2 * size :] for one in packed), np.uint32)
+        words[bits[:, 1]] = _NAN_WORD
+    return words.view(np.float32)
+
+
+def pack_steps(steps: Floats, offsets: Ints) -> list[bytes]:
+    """Return each episode's steps as bytes that `unpack_steps` turns back into the same bits."""
+    words = np.ascontiguousarray(steps, np.float32).view(np.uint32)
+    some = words != 0
+    masks = np.packbits(some, axis=1)
+    size = masks.shape[1]
+    mask_bytes, values = masks.tobytes(), words[some].tobytes()
+    ends = np.append(0, 4 * np.cumsum(some.sum(axis=1)))[offsets].tolist()
+    rows = (offsets * size).tolist()
+    return [
+        mask_bytes[rows[at] : rows[at + 1]] + values[ends[at] : ends[at + 1]]
+        for at in range(len(offsets) - 1)
+    ]
+
+
+def unpack_steps(packed: Sequence[bytes], lengths: Sequence[int], width: int) -> Floats:
+    """Return the steps of all episodes, one after the other; axes: (step, feature)."""
+    size = (width + 7) // 8
+    words = np.zeros((sum(lengths), width), np.uint32)
+    if len(packed):
+        pairs = list(zip(packed, lengths, strict=True))
+        masks = np.frombuffer(b"".join(one[: n * size] for one, n in pairs), np.uint8)
+        bits = np.unpackbits(masks.reshape(-1, size), axis=1, count=width).view(bool)
+        words[bits] = np.frombuffer(b"".join(one[n * size :] for one, n in pairs), np.uint32)
+    return words.view(np.float32)

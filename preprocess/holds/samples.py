@@ -1,0 +1,99 @@
+"""All hold episodes of some logs in memory, and a store's open ones kept up to date.
+
+For logs of a size that advice is asked about. For training, which may need more than memory
+holds, see dataset.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.store import Store
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.labels import OUTCOMES
+from condor_advice.preprocess.holds.steps import Names, job_number
+from condor_advice.preprocess.holds.stream import EPISODE, OUTCOME, EpisodeBatch, EpisodeStream
+from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
+from condor_advice.preprocess.holds.timeline import Timeline, store_timeline
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Samples:
+    """Hold episodes in the order of their holds, with features, steps and outcomes."""
+
+    episodes: npt.NDArray[np.void]  # of dtype EPISODE
+    features: npt.NDArray[np.float32]  # axes: (episode, feature)
+    steps: EpisodeTensor
+    offsets: Ints
+    outcomes: npt.NDArray[np.void]  # of dtype OUTCOME; one row per episode
+    names: Names
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def find(
+        self, cluster: int, proc: int, number: int | None = None, access_point: str | None = None
+    ) -> int | None:
+        """Return the row of a job's hold by its number, or of its last one; None without any."""
+        points = self.names.access_points
+        chosen = points.values() if access_point is None else [points.get(access_point, -1)]
+        jobs = [int(job_number(point, cluster, proc)) for point in chosen if point >= 0]
+        rows = np.flatnonzero(np.isin(self.episodes["job"], jobs))
+        if number is not None:
+            rows = rows[self.episodes["number"][rows] == number]
+        return int(rows[-1]) if len(rows) else None
+
+    def tensor(self, row: int) -> EpisodeTensor:
+        """Return one episode's steps, without padding; the last row is the hold."""
+        return self.steps[self.offsets[row] : self.offsets[row + 1]]
+
+    def outcome(self, row: int) -> Outcome:
+        """Return what is known of one hold's end."""
+        return OUTCOMES[int(self.outcomes["outcome"][row])]
+
+
+def collect(timeline: Timeline, spec: TensorSpec | None = None) -> Samples:
+    """Read all hold episodes of a timeline."""
+    stream = EpisodeStream(spec, names=timeline.names)
+    return _gathered(list(stream.run(timeline)), stream)
+
+
+def take_up(store: Store, state: Path, spec: TensorSpec | None = None) -> Samples:
+    """Read the hold episodes that are new in a store since this was last called.
+
+    The state of the pass is kept in the file `state`; without one all events are read. What
+    became of episodes of earlier calls is not told here.
+    """
+    after: dict[str, tuple[int, int]] = {}
+    stream = EpisodeStream(spec)
+    if state.exists():
+        stream, after = EpisodeStream.load(state, spec)
+    first = stream.episodes
+    found = list(stream.run(store_timeline(store, after, stream.names, stream.clocks)))
+    stream.save(state, after)
+    return _gathered(found, stream, first)
+
+
+def _gathered(batches: list[EpisodeBatch], stream: EpisodeStream, first: int = 0) -> Samples:
+    outcomes = np.zeros(stream.episodes - first, OUTCOME)
+    for batch in batches:
+        new = batch.outcomes[batch.outcomes["episode"] >= first]
+        outcomes[new["episode"] - first] = new
+    lengths = [np.diff(batch.offsets) for batch in batches]
+    width = stream.spec.num_features
+    return Samples(
+        np.concatenate([b.episodes for b in batches] or [np.zeros(0, EPISODE)]),
+        np.concatenate(
+            [b.features for b in batches] or [np.zeros((0, len(stream.features)), np.float32)]
+        ),
+        np.concatenate([b.steps for b in batches] or [np.zeros((0, width), np.float32)]),
+        np.append(0, np.cumsum(np.concatenate(lengths or [np.zeros(0, np.int64)]))),
+        outcomes,
+        stream.names,
+    )

@@ -1,0 +1,461 @@
+"""Events as steps: one compact row per event that tells something about its job.
+
+A step keeps what features, tensors and labels need of an event and nothing else, so that the
+history of every live job fits into memory. Whole blocks are read by columns; Python looks at
+single events only where they are holds, releases and removals, or not in the text format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.words import BlockWords, digits, pad, word
+from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
+
+if TYPE_CHECKING:
+    # Who only uses a model need not wait for the reader of logs.
+    from condor_advice.gather.fields import Fields, Texts
+    from condor_advice.gather.reader import EventColumns
+
+Steps = npt.NDArray[np.void]  # of dtype STEP
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+CONTEXT_CHANNELS = (
+    "pool_holds_10m",
+    "pool_holds_1h",
+    "pool_releases_1h",
+    "pool_good_1d",
+    "pool_bad_1d",
+    "pool_starts_1h",
+    "pool_ends_1h",
+    "pool_evictions_1h",
+)
+
+STEP = np.dtype(
+    [
+        ("job", "i8"),  # access point, cluster and proc in one number: see job_number()
+        ("sequence", "i8"),  # its place among all events, in the order in which they are known
+        ("time", "i8"),  # microseconds, as the log has it
+        ("clock", "i8"),  # microseconds, made to never run backwards: see timeline.py
+        ("kind", "i2"),
+        ("part", "i1"),  # of a 040: 1 to 6; of a 009, 012 or 013: who did it
+        ("family", "i2"),
+        ("code", "i4"),  # of a 012, 021 or 004; -1 none
+        ("subcode", "i4"),
+        ("template", "i4"),  # Reason.template_id; -1 none
+        ("point", "i4"),  # number of the execution point; -1 none
+        ("owner", "i4"),  # of a 028; -1 none
+        ("episode", "i8"),  # number of the hold episode, for a 012
+        ("dag", "i8"),  # whose node the job is; 0 none
+        ("batch", "i8"),  # its batch name; 0 none
+        ("memory", "f4"),  # MB used
+        ("peak", "f4"),  # the most that steps left out here and this one used
+        ("image", "f4"),  # KB
+        ("cpu", "f4"),  # seconds of the run, user and system
+        ("sent", "f4"),  # bytes of the run
+        ("received", "f4"),
+        ("request_memory", "f4"),  # MB
+        ("request_disk", "f4"),  # KB
+        ("request_cpus", "f4"),
+        ("disk", "f4"),  # KB used
+        ("exit", "f4"),  # of a 005: return value, or 256 + signal
+        ("used", "f4"),  # the numbers in a hold reason, MB
+        ("limit", "f4"),
+        ("errno", "f4"),
+        ("http", "f4"),
+        ("context", "f4", (len(CONTEXT_CHANNELS),)),
+    ]
+)
+_NAN = (
+    "memory",
+    "peak",
+    "image",
+    "cpu",
+    "sent",
+    "received",
+    "request_memory",
+    "request_disk",
+    "request_cpus",
+    "disk",
+    "exit",
+    "used",
+    "limit",
+    "errno",
+    "http",
+)
+
+# Events that say nothing about how a job is doing: of DAGMan, the grid's ends, data reuse.
+_SKIPPED = np.array(
+    [8, 16, 17, 18, 19, 20, 25, 26, 27, 34, 35, 36, 37, 38, 39, 41, 42, 43, 44, 45, 47]
+)
+# Who held, released or removed it.
+BY_NOBODY, BY_USER, BY_POLICY = 0, 1, 2
+
+_PROC_BITS, _CLUSTER_BITS = 24, 31
+MAX_ACCESS_POINTS = 1 << (63 - _PROC_BITS - _CLUSTER_BITS)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_HASHED_BYTES = 128
+_KNOWN_HASHES = 500_000
+_BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
+_POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
+_DAG_NOTE = word(b"DAG Node")
+_STRUCTURED_DAG = re.compile(rb"DAGManJobId *= *(\d+)")
+_GLIDEIN = re.compile(r"^glidein_[\d_]+@")
+_ALIAS = re.compile(r"alias=([^&>]+)")
+
+
+# Numbers that a step takes over as they are: its column, and HTCondor's name.
+_NUMBERS = (
+    ("memory", "MemoryUsage"),
+    ("image", "Size"),
+    ("sent", "SentBytes"),
+    ("received", "ReceivedBytes"),
+    ("request_memory", "RequestMemory"),
+    ("request_disk", "RequestDisk"),
+    ("request_cpus", "RequestCpus"),
+    ("disk", "DiskUsage"),
+    ("code", "HoldReasonCode"),
+    ("subcode", "HoldReasonSubCode"),
+    ("code", "ReasonCode"),
+    ("subcode", "ReasonSubCode"),
+)
+
+
+@dataclass(slots=True)
+class Names:
+    """Numbers for names that are only ever compared: execution points, owners, templates."""
+
+    access_points: dict[str, int] = field(default_factory=dict)
+    points: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
+    templates: dict[int, str] = field(default_factory=dict)
+    # Whole hold reasons by (job, time, template), for those who ask for them.
+    reasons: dict[tuple[int, int, int], str] | None = None
+    _point_hashes: dict[int, int] = field(default_factory=dict)
+    _owner_hashes: dict[int, int] = field(default_factory=dict)
+
+    def access_point(self, name: str) -> int:
+        """Return the number of an access point."""
+        if len(self.access_points) >= MAX_ACCESS_POINTS and name not in self.access_points:
+            raise AdviceError(
+                f"more than {MAX_ACCESS_POINTS} access points in one pass; export each one's "
+                "store by itself and train on all exports"
+            )
+        return self.access_points.setdefault(name, len(self.access_points))
+
+    def point(self, slot: str) -> int:
+        """Return the number of the execution point that has this slot or address."""
+        return self.points.setdefault(point_of(slot), len(self.points))
+
+    def owner(self, name: str) -> int:
+        """Return the number of an owner."""
+        return self.owners.setdefault(name.strip('"'), len(self.owners))
+
+
+def point_of(slot: str) -> str:
+    """Return the execution point's own name: `slot1_3@ep2@host` is on `ep2@host`."""
+    slot = slot.strip()
+    if slot.startswith("<"):
+        alias = _ALIAS.search(slot)
+        return alias[1] if alias else slot[1:].split(":", 1)[0].split(">", 1)[0]
+    name = slot.split("@", 1)[-1]
+    return _GLIDEIN.sub("", name)  # a glidein is new each time; its machine is what stays
+
+
+def job_number(access_point: int, cluster: Any, proc: Any) -> Any:
+    """Return one number for a job; works on whole columns too."""
+    proc = np.minimum(proc, (1 << _PROC_BITS) - 1)
+    high = access_point << (_PROC_BITS + _CLUSTER_BITS)
+    return high + (np.asarray(cluster, np.int64) << _PROC_BITS) + proc
+
+
+def cluster_of(job: Any) -> Any:
+    """Return the number of a job's cluster, access point included."""
+    return job >> _PROC_BITS
+
+
+def proc_of(job: Any) -> Any:
+    """Return the proc of a job's number; works on whole columns too."""
+    return job & ((1 << _PROC_BITS) - 1)
+
+
+def job_parts(job: int) -> tuple[int, int, int]:
+    """Return (access point, cluster, proc) of a job's number."""
+    cluster = job >> _PROC_BITS
+    return (
+        cluster >> _CLUSTER_BITS,
+        cluster & ((1 << _CLUSTER_BITS) - 1),
+        job & ((1 << _PROC_BITS) - 1),
+    )
+
+
+def empty_steps(count: int = 0) -> Steps:
+    """Return steps that say nothing yet."""
+    steps = np.zeros(count, STEP)
+    for name in ("code", "subcode", "template", "point", "owner", "episode"):
+        steps[name] = -1
+    for name in _NAN:
+        steps[name] = np.nan
+    return steps
+
+
+_RAW = np.dtype((np.void, STEP.itemsize))
+
+
+def take_steps(steps: Steps, chosen: npt.NDArray[Any]) -> Steps:
+    """Return some of the steps; several times faster than indexing, which goes by fields."""
+    if chosen.dtype == np.bool_:
+        chosen = np.flatnonzero(chosen)
+    found: Steps = np.take(steps.view(_RAW), chosen).view(STEP)
+    return found
+
+
+def join_steps(*parts: Steps) -> Steps:
+    """Return steps one after the other; faster than concatenating, which goes by fields."""
+    raw = [np.ascontiguousarray(part).view(np.uint8) for part in parts]
+    joined: Steps = np.concatenate(raw).view(STEP)
+    return joined
+
+
+def read_steps(columns: EventColumns, access_point: str, log: str, names: Names) -> Steps:
+    """Turn a block's events into steps, in log order; events of no job are left out."""
+    chosen = np.flatnonzero(
+        (columns.cluster >= 0) & (columns.proc >= 0) & ~np.isin(columns.type, _SKIPPED)
+    )
+    steps = empty_steps(len(chosen))
+    place = np.full(len(columns), -1)
+    place[chosen] = np.arange(len(chosen))
+    steps["kind"] = columns.type[chosen]
+    steps["time"] = columns.time_us[chosen]
+    steps["job"] = job_number(
+        names.access_point(access_point), columns.cluster[chosen], columns.proc[chosen]
+    )
+    _Filler(columns, steps, place, log, names).fill()
+    return steps
+
+
+class _Filler:
+    """One call of `read_steps`."""
+
+    def __init__(
+        self, columns: EventColumns, steps: Steps, place: Ints, log: str, names: Names
+    ) -> None:
+        self.columns, self.steps, self.place, self.log = columns, steps, place, log
+        self.names = names
+        self.words = BlockWords(columns.padded())
+
+    def fill(self) -> None:
+        from condor_advice.gather.fields import read_fields
+        from condor_advice.gather.reader import TEXT
+
+        text = self.columns.form == TEXT
+        terminated = (self.columns.type == Kind.JOB_TERMINATED) & text
+        self._terminations(np.flatnonzero(terminated & (self.place >= 0)))
+        # A terminated job's table of resources is no longer of use to it, and long to read.
+        rows = np.flatnonzero(text & ~terminated & (self.place >= 0))
+        if len(rows):
+            kept = replace(self.columns, _frame=None)
+            chosen = np.zeros(len(self.columns), np.bool_)
+            chosen[rows] = True
+            kept.keep(chosen)
+            self.rows = rows
+            self._fields(read_fields(kept))
+        for row in np.flatnonzero(~text & (self.place >= 0)).tolist():
+            self._from_ad(int(self.place[row]), self.columns.ad(row))
+
+    def _terminations(self, rows: Ints) -> None:
+        """Read `(1) Normal termination (return value 0)` on the line behind the header."""
+        if not len(rows):
+            return
+        starts, _, opening, _ = self.columns.frame()
+        at = starts[np.minimum(opening[rows] + 1, len(starts) - 1)]
+        at = np.minimum(at, self.columns.size)
+        head = self.words[at + 1]
+        for text, skip, base in ((b"(1) Norm", 38, 0), (b"(0) Abno", 34, 256)):
+            these = np.flatnonzero(head == word(text))
+            value, count = digits(self.words, at[these] + skip)
+            good = these[count > 0]
+            self.steps["exit"][self.place[rows[good]]] = base + value[count > 0]
+
+    def _fields(self, fields: Fields) -> None:
+        for name, field_name in (*_NUMBERS, ("part", "Type")):
+            if found := fields.numbers.get(field_name):
+                self.steps[name][self._at(found.rows)] = found.values
+        self._cpu(fields)
+        self._points(fields)
+        self._attributes(fields)
+        self._notes(fields)
+        self._reasons(fields)
+
+    def _at(self, rows: Ints) -> Ints:
+        """Return the steps of rows of the columns that were read."""
+        found: Ints = self.place[self.rows[rows]]
+        return found
+
+    def _cpu(self, fields: Fields) -> None:
+        user, system = (fields.numbers.get(f"RunRemoteUsage{part}") for part in ("Usr", "Sys"))
+        if user and system:
+            total = np.zeros(fields.count)
+            total[user.rows] += user.values
+            total[system.rows] += system.values
+            self.steps["cpu"][self._at(user.rows)] = total[user.rows]
+
+    def _points(self, fields: Fields) -> None:
+        """Where it ran: the address of a 001 or 021, better the slot's name of a 001."""
+        for name in ("ExecuteHost", "SlotName"):
+            if found := fields.texts.get(name):
+                numbers = self._intern(found, self.names._point_hashes, self.names.point)
+                self.steps["point"][self._at(found.rows)] = numbers
+
+    def _attributes(self, fields: Fields) -> None:
+        found = fields.attributes
+        if owner := found.get("Owner"):
+            numbers = self._intern(owner, self.names._owner_hashes, self.names.owner)
+            self.steps["owner"][self._at(owner.rows)] = numbers
+        for name, attribute in (
+            ("request_memory", "RequestMemory"),
+            ("dag", "DAGManJobId"),
+            ("request_disk", "RequestDisk"),
+            ("request_cpus", "RequestCpus"),
+        ):
+            if texts := found.get(attribute):
+                value, count = digits(self.words, texts.start)
+                # An expression is not a number, and says nothing here.
+                plain = (count > 0) & (count == texts.end - texts.start)
+                self.steps[name][self._at(texts.rows[plain])] = value[plain]
+        if batch := found.get("JobBatchName"):
+            hashes = text_hashes(self.words, batch.start, batch.end)
+            self.steps["batch"][self._at(batch.rows)] = _as_kin(hashes)
+
+    def _notes(self, fields: Fields) -> None:
+        """Submit notes: a DAG's node, whose kin share its log, or the name of a batch."""
+        if not (notes := fields.texts.get("LogNotes")):
+            return
+        blanks = 4
+        node = self.words[notes.start + blanks] == _DAG_NOTE
+        self.steps["dag"][self._at(notes.rows[node])] = _as_kin(_text_hash(self.log))
+        rest = np.flatnonzero(~node)
+        hashes = text_hashes(self.words, notes.start[rest], notes.end[rest])
+        self.steps["batch"][self._at(notes.rows[rest])] = _as_kin(hashes)
+
+    def _reasons(self, fields: Fields) -> None:
+        said = dict(fields.texts["HoldReason"]) if "HoldReason" in fields.texts else {}
+        kinds = self.columns.type[self.rows]
+        for row in np.flatnonzero(kinds == Kind.JOB_HELD).tolist():
+            self._held(int(self.place[self.rows[row]]), said.get(row, ""))
+        reasons = fields.texts.get("Reason")
+        acts = np.isin(kinds, (Kind.JOB_RELEASED, Kind.JOB_ABORTED))
+        if reasons and acts.any():
+            for row, text in _select(reasons, acts[reasons.rows]):
+                self._acted(int(self.place[self.rows[row]]), text)
+
+    def _held(self, step: int, text: str) -> None:
+        row = self.steps[step]
+        code = int(row["code"]) if row["code"] >= 0 else None
+        subcode = int(row["subcode"]) if code is not None else None
+        fill_reason(row, parse_reason(text, code, subcode), self.names)
+        if self.names.reasons is not None:
+            key = (int(row["job"]), int(row["time"]), int(row["template"]))
+            self.names.reasons[key] = text
+        self._acted(step, text)
+
+    def _acted(self, step: int, text: str) -> None:
+        if _BY_USER.search(text):
+            self.steps["part"][step] = BY_USER
+        elif _POLICY.search(text):
+            self.steps["part"][step] = BY_POLICY
+
+    def _intern(self, texts: Texts, known: dict[int, int], number: Any) -> Ints:
+        """Return a number for each text; only texts not seen before are looked at."""
+        hashes = text_hashes(self.words, texts.start, texts.end)
+        distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+        numbers = np.empty(len(distinct), np.int64)
+        if len(known) > _KNOWN_HASHES:  # glideins bring new slot names for ever
+            known.clear()
+        for index, (key, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
+            if key not in known:
+                text = texts.data[int(texts.start[row]) : int(texts.end[row])]
+                known[key] = number(text.decode("utf-8", "replace"))
+            numbers[index] = known[key]
+        return numbers[which]
+
+    def _from_ad(self, step: int, ad: dict[str, Any]) -> None:
+        """Fill one step from an event's attributes: JSON and XML events."""
+        row = self.steps[step]
+        kind = int(row["kind"])
+        for name, attribute in (*_NUMBERS, ("dag", "DAGManJobId")):
+            value = ad.get(attribute)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                row[name] = value
+        if kind == Kind.FILE_TRANSFER and isinstance(ad.get("Type"), int):
+            row["part"] = ad["Type"]
+        if kind == Kind.JOB_TERMINATED:
+            for name, base in (("ReturnValue", 0), ("TerminatedBySignal", 256)):
+                if isinstance(ad.get(name), int) and not isinstance(ad.get(name), bool):
+                    row["exit"] = base + ad[name]
+        slot = ad.get("SlotName") or ad.get("ExecuteHost")
+        if isinstance(slot, str) and kind in (Kind.EXECUTE, Kind.REMOTE_ERROR):
+            row["point"] = self.names.point(slot)
+        if kind == Kind.JOB_AD_INFORMATION:
+            if isinstance(ad.get("Owner"), str):
+                row["owner"] = self.names.owner(ad["Owner"])
+            if isinstance(ad.get("JobBatchName"), str):
+                [row["batch"]] = _as_kin(_text_hash(ad["JobBatchName"]))
+        if kind == Kind.JOB_HELD:
+            self._held(step, str(ad.get("HoldReason", "")))
+        elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
+            self._acted(step, str(ad.get("Reason", "")))
+
+
+def fill_reason(step: Any, reason: Reason, names: Names) -> None:
+    """Write what a hold reason says into its step."""
+    step["family"] = FAMILY_INDEX[reason.family]
+    step["template"] = reason.template_id
+    names.templates.setdefault(reason.template_id, reason.template)
+    for name, value in (
+        ("used", reason.used_mb),
+        ("limit", reason.limit_mb),
+        ("errno", reason.errno),
+        ("http", reason.http_status),
+    ):
+        if value is not None:
+            step[name] = value
+    if reason.point:
+        step["point"] = names.point(reason.point)
+
+
+def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
+    """Return a hash of each text, by its length and its first bytes, eight at a time."""
+    length = end - start
+    hashes: Keys = length.astype(np.uint64) * _MIX
+    for at in range(0, min(int(length.max(initial=0)), _HASHED_BYTES), 8):
+        rows = np.flatnonzero(length > at)
+        bits = np.uint64(8) * np.minimum(length[rows] - at, 8).astype(np.uint64)
+        mask = np.where(bits == 64, np.uint64(0), np.uint64(1) << bits) - np.uint64(1)
+        mixed = (hashes[rows] ^ (words[start[rows] + at] & mask)) * _MIX
+        hashes[rows] = mixed ^ (mixed >> np.uint64(29))
+    return hashes
+
+
+def _text_hash(text: str) -> Keys:
+    data = text.encode()
+    return text_hashes(BlockWords(pad(data)), np.array([0]), np.array([len(data)]))
+
+
+def _as_kin(hashes: Keys) -> Ints:
+    """Return hashes as numbers that cannot be taken for a DAGMan job's cluster, nor for none."""
+    found: Ints = -(hashes >> np.uint64(2)).astype(np.int64) - 1
+    return found if len(found) > 1 else found.reshape(-1)
+
+
+def _select(texts: Texts, chosen: npt.NDArray[np.bool_]) -> Iterable[tuple[int, str]]:
+    return type(texts)(texts.rows[chosen], texts.start[chosen], texts.end[chosen], texts.data)

@@ -1,0 +1,709 @@
+"""One pass over all events in the order in which they became known: hold episodes come out.
+
+The pass keeps the steps of live jobs, the facts of the context, and nothing else; a job's
+steps go some time after its end. Whole batches are worked off by columns. A batch's borders
+have no meaning: every rule here looks at what was known at an event, never at what else is
+in its batch, so that a log cut right behind a hold gives the same features bit by bit.
+
+The state between batches can be saved and taken up again, so that new events cost what they
+touch and no more: see `save` and `load`. (To recompute single jobs instead would be simpler,
+but a hold's context is made of other jobs, and there is no cheap way back to them.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.preprocess.holds.context import (
+    HOLD_FACTS,
+    TRAFFIC_FACTS,
+    Context,
+    FactTable,
+    seconds,
+)
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.features import (
+    FEATURES,
+    QUICK_SECONDS,
+    Feature,
+    Held,
+    feature_table,
+)
+from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, decide
+from condor_advice.preprocess.holds.live_steps import Shelves, among
+from condor_advice.preprocess.holds.steps import (
+    STEP,
+    Names,
+    Steps,
+    cluster_of,
+    empty_steps,
+    join_steps,
+    proc_of,
+    take_steps,
+)
+from condor_advice.preprocess.holds.templates import FAMILY_INDEX
+from condor_advice.preprocess.holds.tensors import (
+    NEIGHBOUR_KINDS,
+    EpisodeTensor,
+    TensorSpec,
+    encode_holds,
+    encode_neighbours,
+)
+from condor_advice.preprocess.holds.timeline import LogClock, Timeline
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+After = dict[str, tuple[int, int]]  # where each log of a store was read to: see store_timeline
+
+# An event of a job this long after its end, or after its last sign of life, begins another
+# life of that job: nothing of the old one is kept so long.
+GRACE_US = 2 * 3600 * 1_000_000
+SILENCE_US = 30 * 86400 * 1_000_000
+# A report of the image size between two others goes once the next is this much younger; a
+# second copy of it from another log has come by then.
+SETTLED_US = 60 * 1_000_000
+
+EPISODE = np.dtype(
+    [
+        ("episode", "i8"),
+        ("job", "i8"),
+        ("number", "i4"),  # 1 for the job's first hold
+        ("time", "i8"),  # microseconds
+        ("sequence", "i8"),  # place of the 012 among all events
+        ("code", "i4"),
+        ("subcode", "i4"),
+        ("family", "i2"),
+        ("template", "i4"),
+        ("point", "i4"),
+        ("owner", "i4"),
+        ("dag", "i8"),
+        ("batch", "i8"),
+    ]
+)
+OUTCOME = np.dtype(
+    [
+        ("episode", "i8"),
+        ("outcome", "i1"),  # number in labels.OUTCOMES
+        ("released", "i8"),  # microseconds; -1 not yet
+        ("decided", "i8"),  # microseconds; -1 not yet
+        ("decided_sequence", "i8"),
+    ]
+)
+_DECIDED_GOOD = (OUTCOME_INDEX[Outcome.SUCCEEDED],)
+_DECIDED_BAD = tuple(
+    OUTCOME_INDEX[outcome] for outcome in (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What jobs used that succeeded, for sizing the requests of their kin."""
+
+    kin: Ints  # a cluster of several jobs, or a batch; a job may be in both
+    memory: npt.NDArray[np.float32]  # MB, the most that was reported
+    sequence: Ints  # of the event that told
+    overrun: npt.NDArray[np.float32]  # of those held for memory: the same over that at the hold
+    overrun_sequence: Ints
+
+
+@dataclass(slots=True)
+class EpisodeBatch:
+    """Holds that a batch of events brought, and what it told about these and earlier ones."""
+
+    episodes: npt.NDArray[np.void]  # of dtype EPISODE, in the order of the holds
+    features: npt.NDArray[np.float32]  # axes: (episode, feature)
+    steps: EpisodeTensor  # rows of all episodes, without padding
+    offsets: Ints  # where each episode's rows begin, with the end appended
+    neighbours: npt.NDArray[np.float32]  # axes: (episode, neighbour, step, feature)
+    outcomes: npt.NDArray[np.void]  # of dtype OUTCOME; a later one replaces an earlier one
+    finished: Finished
+
+
+class EpisodeStream:
+    """The state of the pass; feed it batches in order."""
+
+    def __init__(
+        self,
+        spec: TensorSpec | None = None,
+        features: tuple[Feature, ...] = FEATURES,
+        names: Names | None = None,
+    ) -> None:
+        self.spec = spec or TensorSpec()
+        self.features = features
+        self.names = names or Names()
+        self.live = Shelves()
+        self.recent: Steps = empty_steps()  # of NEIGHBOUR_KINDS, for drawing neighbours
+        self.context = Context()
+        self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
+        self.counts: Counter[str] = Counter()
+        self.clocks: dict[str, LogClock] = {}  # of the logs of a store that is taken up again
+        self.sequence = 0
+        self.episodes = 0
+        self.now = -(1 << 62)
+        self._pruned_rows = 0
+
+    def run(self, timeline: Timeline) -> Iterator[EpisodeBatch]:
+        """Work off a timeline whose names are this stream's own."""
+        assert timeline.names is self.names
+        before = timeline.counts()
+        for batch in timeline.batches():
+            found = self.advance(batch)
+            self.counts.update(timeline.counts() - before)
+            before = timeline.counts()
+            yield found
+
+    def advance(self, batch: Steps) -> EpisodeBatch:
+        """Take up the next events; return what they tell."""
+        start = self.sequence
+        batch = batch.copy()
+        batch["sequence"] = start + np.arange(len(batch))
+        batch["clock"] = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
+        if len(batch):
+            self.now = int(batch["clock"][-1])
+        self.sequence += len(batch)
+        self.counts["events"] += len(batch)
+        self._learn_owners(batch)
+        rows = self._join(batch)
+        rows = take_steps(rows, ~self._duplicates(rows, start))
+        life, first = self._lives(rows, start)
+        kept = ~self._unchanged(rows, life) & ~self._between(rows, life)
+        rows, life = take_steps(rows, kept), life[kept]
+        first = _firsts(life)
+        new = rows["sequence"] >= start
+        point = self._points(rows, first)
+        decisions = decide(rows, life)
+        self._number(rows, new)
+        self._add_facts(rows, new, point, decisions)
+        self._add_channels(rows, new)
+        self._remember(rows, new)
+        found = self._emit(rows, life, first, new, decisions)
+        self._retire(rows, life)
+        return found
+
+    # ---- joining new steps with those of their jobs
+
+    def _join(self, batch: Steps) -> Steps:
+        """Return the new steps with all others of their jobs, by job and in order."""
+        rows = join_steps(self.live.take_out(batch["job"]), batch)
+        return take_steps(rows, np.argsort(rows["job"], kind="stable"))
+
+    def _duplicates(self, rows: Steps, start: int) -> Bools:
+        """Find events that another log, or the same one, has told already."""
+        # Holds were given a point and an owner when they came; a copy has not got them yet.
+        plain = rows["kind"] != Kind.JOB_HELD
+        mixed = _mix(
+            rows["job"].astype(np.uint64),
+            rows["kind"],
+            rows["time"] // 1_000_000,
+            rows["part"],
+            rows["family"],
+            rows["template"],
+            rows["code"],
+            rows["subcode"],
+            rows["point"] * plain,
+            rows["owner"] * plain,
+        )
+        for name in (
+            "memory",
+            "image",
+            "cpu",
+            "sent",
+            "received",
+            "exit",
+            "disk",
+            "request_memory",
+            "request_disk",
+        ):
+            mixed = _mix(mixed, np.nan_to_num(rows[name], nan=-1.0).view(np.int32))
+        order = np.lexsort((rows["sequence"], mixed))
+        again = np.zeros(len(rows), np.bool_)
+        again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
+        # Attribute events have a rule of their own, and what it drops cannot be compared with.
+        again &= (rows["sequence"] >= start) & (rows["kind"] != Kind.JOB_AD_INFORMATION)
+        self.counts["duplicates"] += int(again.sum())
+        return again
+
+    def _lives(self, rows: Steps, start: int) -> tuple[Ints, Ints]:
+        """Number the lives of jobs, each with where it begins."""
+        count = len(rows)
+        job, kind, clock = rows["job"], rows["kind"], rows["clock"]
+        new_job = np.r_[True, job[1:] != job[:-1]][:count]
+        gap = np.diff(clock, prepend=clock[:1])
+        submit = kind == Kind.SUBMIT
+        job_first = _firsts(np.cumsum(new_job))
+        submits = np.cumsum(submit)
+        earlier = submits - submit - (submits - submit)[job_first]
+        begins = new_job | (submit & (earlier > 0)) | (gap > SILENCE_US)
+        ended = np.isin(kind, (Kind.JOB_TERMINATED, Kind.JOB_ABORTED))
+        ends = np.append(0, np.cumsum(ended))
+        for row in np.flatnonzero((gap > GRACE_US) & ~begins).tolist():
+            first = row - 1
+            while not begins[first]:
+                first -= 1
+            begins[row] = ends[row] > ends[first]
+        life = np.cumsum(begins)
+        new = rows["sequence"] >= start
+        self.counts["jobs"] += int((begins & new).sum())
+        self.counts["submits_not_seen"] += int((begins & new & ~submit).sum())
+        backwards = np.diff(rows["time"], prepend=rows["time"][:1]) < 0
+        self.counts["out_of_order"] += int((backwards & ~begins & new).sum())
+        return life, _firsts(life)
+
+    def _unchanged(self, rows: Steps, life: Ints) -> Bools:
+        """Find attribute events that tell nothing new: with 028 switched on they are half."""
+        found = np.zeros(len(rows), np.bool_)
+        ads = np.flatnonzero(rows["kind"] == Kind.JOB_AD_INFORMATION)
+        if len(ads):
+            same = np.r_[False, life[ads][1:] == life[ads][:-1]]
+            for name in ("request_memory", "request_disk", "request_cpus", "owner", "dag", "batch"):
+                value = rows[name][ads]
+                value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
+                same[1:] &= value[1:] == value[:-1]
+            found[ads] = same
+        return found
+
+    def _between(self, rows: Steps, life: Ints) -> Bools:
+        """Find reports of the image size between two others; the next takes over the peak."""
+        image = rows["kind"] == Kind.IMAGE_SIZE
+        found = np.zeros(len(rows), np.bool_)
+        if len(rows) < 3:
+            return found
+        inner = image[1:-1] & image[:-2] & image[2:]
+        inner &= (life[1:-1] == life[:-2]) & (life[1:-1] == life[2:])
+        inner &= rows["clock"][2:] - rows["clock"][1:-1] > SETTLED_US
+        found[1:-1] = inner
+        peak, memory = rows["peak"], rows["memory"]
+        for row in np.flatnonzero(found).tolist():
+            peak[row + 1] = np.fmax(peak[row + 1], np.fmax(peak[row], memory[row]))
+        return found
+
+    def _points(self, rows: Steps, first: Ints) -> Ints:
+        """Return the execution point at each step; give new holds the one they came from."""
+        index = np.arange(len(rows))
+        named = np.isin(rows["kind"], (Kind.EXECUTE, Kind.REMOTE_ERROR)) & (rows["point"] >= 0)
+        last = np.maximum.accumulate(np.where(named, index, -1))
+        known = last >= first
+        point = np.where(known, rows["point"][np.maximum(last, 0)], -1)
+        # A hold belongs to a point only if the job was there since it was last released.
+        freed = np.maximum.accumulate(np.where(rows["kind"] == Kind.JOB_RELEASED, index, -1))
+        held = (rows["kind"] == Kind.JOB_HELD) & (rows["point"] < 0) & known & (last > freed)
+        rows["point"][held] = point[held]
+        return np.where(rows["kind"] == Kind.JOB_HELD, rows["point"], point)
+
+    def _learn_owners(self, batch: Steps) -> None:
+        told = np.flatnonzero(batch["owner"] >= 0)
+        clusters, index = np.unique(cluster_of(batch["job"][told]), return_index=True)
+        for cluster, row in zip(clusters.tolist(), told[index].tolist(), strict=True):
+            if cluster not in self.owners:
+                self.owners[cluster] = (int(batch["owner"][row]), int(batch["sequence"][row]))
+
+    def _owners(self, rows: Steps) -> Ints:
+        """Return each step's owner as far as it was known then; -1 where it was not."""
+        clusters, which = np.unique(cluster_of(rows["job"]), return_inverse=True)
+        nobody = (-1, 0)
+        known = np.array(
+            [self.owners.get(cluster, nobody) for cluster in clusters.tolist()], np.int64
+        ).reshape(-1, 2)[which]
+        return np.where(known[:, 1] <= rows["sequence"], known[:, 0], -1)
+
+    # ---- holds and facts
+
+    def _number(self, rows: Steps, new: Bools) -> None:
+        """Number the new holds in their order."""
+        holds = np.flatnonzero(new & (rows["kind"] == Kind.JOB_HELD))
+        order = holds[np.argsort(rows["sequence"][holds])]
+        rows["episode"][order] = self.episodes + np.arange(len(order))
+        rows["owner"][order] = self._owners(rows[order])
+        self.episodes += len(order)
+        self.counts["holds"] += len(order)
+
+    def _add_facts(self, rows: Steps, new: Bools, point: Ints, decisions: Decisions) -> None:
+        kind = rows["kind"]
+        traffic = np.full(len(rows), -1)
+        traffic[kind == Kind.SUBMIT] = TRAFFIC_FACTS.index("submit")
+        traffic[kind == Kind.EXECUTE] = TRAFFIC_FACTS.index("start")
+        ended = kind == Kind.JOB_TERMINATED
+        traffic[ended & (rows["exit"] == 0)] = TRAFFIC_FACTS.index("success")
+        traffic[ended & (rows["exit"] != 0)] = TRAFFIC_FACTS.index("failure")
+        evicted = (kind == Kind.JOB_EVICTED) & ((rows["code"] < 0) | (rows["code"] >= 1000))
+        traffic[evicted] = TRAFFIC_FACTS.index("eviction")
+        at = np.flatnonzero(new & (traffic >= 0))
+        at = at[np.argsort(rows["sequence"][at])]
+        facts = rows[at]
+        keys = {
+            "pool": np.zeros(len(at), np.int64),
+            "point": point[at],
+            "owner": self._owners(facts),
+            "cluster": cluster_of(facts["job"]),
+        }
+        second = seconds(facts["clock"])
+        self.context.add_traffic(keys, facts["sequence"], second, traffic[at])
+        self._add_hold_facts(rows, new, decisions)
+
+    def _add_hold_facts(self, rows: Steps, new: Bools, decisions: Decisions) -> None:
+        """Add holds, releases and outcomes, each at the event that made it known."""
+        hold, release, decided = decisions.hold, decisions.release, decisions.decided
+        at_release = np.flatnonzero((release >= 0) & new[release])
+        at_end = np.flatnonzero((decided >= 0) & new[decided])
+        outcome = decisions.outcome[at_end]
+        good = at_end[np.isin(outcome, _DECIDED_GOOD)]
+        bad = at_end[np.isin(outcome, _DECIDED_BAD)]
+        quick = bad[self._quick(rows, release[bad], decided[bad])]
+        fresh = np.flatnonzero(new[hold])
+        parts = (
+            ("hold", fresh, hold[fresh]),
+            ("release", at_release, release[at_release]),
+            ("good", good, decided[good]),
+            ("bad", bad, decided[bad]),
+            ("quick", quick, decided[quick]),
+        )
+        about = np.concatenate([hold[which] for _, which, _ in parts])
+        event = np.concatenate([row for _, _, row in parts])
+        fact = np.concatenate([np.full(len(row), HOLD_FACTS.index(name)) for name, _, row in parts])
+        order = np.lexsort((fact, rows["sequence"][event]))
+        about, event, fact = about[order], event[order], fact[order]
+        self.context.add_holds(
+            _hold_keys(rows[about]),
+            rows["sequence"][event],
+            seconds(rows["clock"][event]),
+            fact,
+        )
+
+    def _quick(self, rows: Steps, release: Ints, decided: Ints) -> Bools:
+        """Tell which releases ended in a hold within minutes, without a start."""
+        starts = np.flatnonzero(rows["kind"] == Kind.EXECUTE)
+        ran = np.searchsorted(starts, decided) > np.searchsorted(starts, release)
+        soon = rows["time"][decided] - rows["time"][release] <= QUICK_SECONDS * 1_000_000
+        held = rows["kind"][decided] == Kind.JOB_HELD
+        found: Bools = (release >= 0) & held & soon & ~ran
+        return found
+
+    def _add_channels(self, rows: Steps, new: Bools) -> None:
+        """Write into each new step what the pool was like then; see CONTEXT_CHANNELS."""
+        at = np.flatnonzero(new)
+        sequence, second = rows["sequence"][at], seconds(rows["clock"][at])
+        pool = self.context.levels["pool"]
+        key = np.zeros(len(at), np.int64)
+        assert pool.traffic is not None
+        holds, traffic = (
+            pool.holds.ask(key, sequence, second),
+            pool.traffic.ask(key, sequence, second),
+        )
+        hold, release, good, bad, _ = (HOLD_FACTS.index(name) for name in HOLD_FACTS)
+        _, start, success, failure, eviction = range(len(TRAFFIC_FACTS))
+        hour = traffic.recent["1h"]
+        channels = (
+            holds.recent["10m"][:, hold],
+            holds.recent["1h"][:, hold],
+            holds.recent["1h"][:, release],
+            holds.recent["1d"][:, good],
+            holds.recent["1d"][:, bad],
+            hour[:, start],
+            hour[:, success] + hour[:, failure],
+            hour[:, eviction],
+        )
+        rows["context"][at] = np.stack(channels, axis=1)
+
+    # ---- what comes out
+
+    def _emit(
+        self, rows: Steps, life: Ints, first: Ints, new: Bools, decisions: Decisions
+    ) -> EpisodeBatch:
+        holds = np.flatnonzero(new & (rows["kind"] == Kind.JOB_HELD))
+        # Only lives that were held in this batch are looked at from here on.
+        concerned = among(life, life[holds])
+        place = np.cumsum(concerned) - 1
+        own, at, begin = take_steps(rows, concerned), place[holds], place[first[holds]]
+        order = np.argsort(rows["sequence"][holds])
+        at, begin = at[order], begin[order]
+        hold = own[at]
+        held, features = self._tabulate(own, at, begin)
+        steps, offsets = encode_holds(own, at, begin, self.spec)
+        neighbours = self._neighbours(hold, rows, life)
+        return EpisodeBatch(
+            self._episodes(held),
+            features,
+            steps,
+            offsets,
+            neighbours,
+            self._outcomes(rows, new, decisions),
+            _finished(rows, first, new),
+        )
+
+    def _tabulate(self, own: Steps, at: Ints, begin: Ints) -> tuple[Held, npt.NDArray[np.float32]]:
+        """Compute the features of holds at these rows."""
+        hold = own[at]
+        second = seconds(hold["clock"])
+        held = Held(own, at, begin, self.context.ask(_hold_keys(hold), hold["sequence"], second))
+        return held, feature_table(held, self.features)
+
+    def _episodes(self, held: Held) -> npt.NDArray[np.void]:
+        found = np.zeros(len(held.at), EPISODE)
+        for name in (
+            "episode",
+            "job",
+            "time",
+            "sequence",
+            "code",
+            "subcode",
+            "family",
+            "template",
+            "point",
+            "owner",
+        ):
+            found[name] = held.hold[name]
+        found["number"] = held.count(held.holds) + 1
+        for name in ("dag", "batch"):
+            row = held.last(np.flatnonzero(held.steps[name] != 0))
+            found[name] = np.where(row >= 0, held.steps[name][np.maximum(row, 0)], 0)
+        return found
+
+    def _outcomes(self, rows: Steps, new: Bools, decisions: Decisions) -> npt.NDArray[np.void]:
+        hold, release, decided = decisions.hold, decisions.release, decisions.decided
+        news = new[hold] | ((release >= 0) & new[release]) | ((decided >= 0) & new[decided])
+        found = np.zeros(int(news.sum()), OUTCOME)
+        found["episode"] = rows["episode"][hold[news]]
+        found["outcome"] = decisions.outcome[news]
+        for name, row in (("released", release[news]), ("decided", decided[news])):
+            found[name] = np.where(row >= 0, rows["time"][row], -1)
+        found["decided_sequence"] = np.where(
+            decided[news] >= 0, rows["sequence"][decided[news]], -1
+        )
+        return found
+
+    def _neighbours(self, hold: Steps, rows: Steps, life: Ints) -> npt.NDArray[np.float32]:
+        if not self.spec.neighbours:
+            return encode_neighbours(rows, life, hold, self.recent, self.spec)
+        rest = self.live.everything()
+        everything = join_steps(rest, rows)
+        # Jobs without news have one life each.
+        lives = np.concatenate((-1 - rest["job"], life))
+        order = np.argsort(everything["job"], kind="stable")
+        return encode_neighbours(everything[order], lives[order], hold, self.recent, self.spec)
+
+    # ---- what stays
+
+    def _remember(self, rows: Steps, new: Bools) -> None:
+        """Keep the last frame's events to draw neighbours from."""
+        if not self.spec.neighbours:
+            return
+        fresh = rows[new & np.isin(rows["kind"], NEIGHBOUR_KINDS)]
+        self.recent = join_steps(self.recent, fresh[np.argsort(fresh["sequence"])])
+
+    def _retire(self, rows: Steps, life: Ints) -> None:
+        """Keep each job's last life; now and then drop jobs that are over, and old facts."""
+        if len(rows):
+            job = rows["job"]
+            last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
+            kept = life == np.repeat(life[last], np.diff(last, prepend=-1))
+            rows = rows if kept.all() else take_steps(rows, kept)
+        self.live.put(rows)
+        if len(self.live) < 1.3 * self._pruned_rows + 10_000:
+            return
+        self.live.keep(self._not_over)
+        self._pruned_rows = len(self.live)
+        self.context.forget(int(seconds(np.array(self.now))))
+        frame = self.now - self.spec.frame_seconds * 1_000_000
+        self.recent = self.recent[self.recent["clock"] >= frame]
+        clusters = np.r_[self.context.levels["cluster"].keys, cluster_of(self.live.jobs())]
+        kept = among(np.fromiter(self.owners, np.int64, len(self.owners)), clusters).tolist()
+        self.owners = dict(itertools.compress(self.owners.items(), kept))
+
+    def _not_over(self, steps: Steps) -> Bools:
+        """Tell which steps are of jobs of which there may still be news."""
+        job = steps["job"]
+        last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
+        sizes = np.diff(last, prepend=-1)
+        ended = np.isin(steps["kind"], (Kind.JOB_TERMINATED, Kind.JOB_ABORTED))
+        ended = np.logical_or.reduceat(ended, last - sizes + 1)
+        silence = self.now - steps["clock"][last]
+        over = (ended & (silence > GRACE_US)) | (silence > SILENCE_US)
+        return ~np.repeat(over, sizes)
+
+    # ---- checkpoints
+
+    def save(self, path: Path, after: After | None = None) -> None:
+        """Write the state to a file, beside it first; `after` is where the store was read to."""
+        beside = path.with_name(path.name + ".part")
+        # Like the store it names other people's jobs, so its owner alone may read it.
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            self.dump(file, after)
+        os.replace(beside, path)
+
+    def dump(self, file: IO[bytes], after: After | None = None) -> None:
+        """Write the state to an open file."""
+        arrays: dict[str, Any] = {"recent": self.recent}
+        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.shelves()))
+        plain: dict[str, Any] = {
+            "version": STATE_VERSION,
+            "spec": _spec_values(self.spec),
+            "names": [
+                self.names.access_points,
+                self.names.points,
+                self.names.owners,
+                list(self.names.templates.items()),
+            ],
+            "owners": [[c, *owner] for c, owner in self.owners.items()],
+            "counts": self.counts,
+            "state": [self.sequence, self.episodes, self.now, self._pruned_rows],
+            "after": after or {},
+            "clocks": {log: [c.now, c.offset, c.steps] for log, c in self.clocks.items()},
+            "levels": {},
+        }
+        for name, level in self.context.levels.items():
+            plain["levels"][name] = level.next_key
+            arrays[f"{name}.keys"], arrays[f"{name}.places"] = level.keys, level.places
+            for part in ("holds", "traffic"):
+                table = getattr(level, part)
+                if table is not None:
+                    for column in table.COLUMNS:
+                        arrays[f"{name}.{part}.{column}"] = getattr(table, column)
+        arrays["plain"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
+        # As np.savez does, but compressed fast: a state may be large, and is written often.
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    @classmethod
+    def load(cls, path: Path, spec: TensorSpec | None = None) -> tuple[Self, After]:
+        """Read back what `save` wrote, with where the store was read to."""
+        try:
+            return cls.restore(path, spec)
+        except (OSError, ValueError, KeyError) as error:
+            raise AdviceError(
+                f"{path}: no saved state of the pass ({error}); remove the file, "
+                "and all events will be read again"
+            ) from error
+
+    @classmethod
+    def restore(cls, file: Path | IO[bytes], spec: TensorSpec | None = None) -> tuple[Self, After]:
+        """Read back what `dump` wrote; what is no such thing raises a ValueError or KeyError."""
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                return cls._restore(arrays, spec)
+        except (EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"damaged: {error}") from error
+
+    @classmethod
+    def _restore(cls, arrays: Any, spec: TensorSpec | None) -> tuple[Self, After]:
+        plain = json.loads(arrays["plain"].tobytes())
+        if plain["version"] != STATE_VERSION or arrays["recent"].dtype != STEP:
+            raise ValueError("written by another version")
+        stream = cls(TensorSpec(**plain["spec"]))
+        if spec is not None and spec != stream.spec:
+            raise ValueError("its tensors have another shape")
+        points = plain["names"]
+        stream.names = Names(points[0], points[1], points[2], dict(points[3]))
+        stream.owners = {c: (owner, since) for c, owner, since in plain["owners"]}
+        stream.counts = Counter(plain["counts"])
+        stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
+        stream.live = Shelves(arrays[name] for name in arrays if name.startswith("live."))
+        stream.recent = arrays["recent"]
+        stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
+        for name, level in stream.context.levels.items():
+            level.next_key = plain["levels"][name]
+            level.keys, level.places = arrays[f"{name}.keys"], arrays[f"{name}.places"]
+            for part in ("holds", "traffic"):
+                table: FactTable | None = getattr(level, part)
+                if table is not None:
+                    for column in table.COLUMNS:
+                        setattr(table, column, arrays[f"{name}.{part}.{column}"])
+        return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
+
+
+STATE_VERSION = 4
+
+
+def _spec_values(spec: TensorSpec) -> dict[str, int]:
+    return {
+        "max_steps": spec.max_steps,
+        "neighbours": spec.neighbours,
+        "neighbour_steps": spec.neighbour_steps,
+        "frame_seconds": spec.frame_seconds,
+        "seed": spec.seed,
+    }
+
+
+def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
+    """Find the jobs that now succeeded, and the most memory that each had reported."""
+    ends = np.flatnonzero(new & (rows["kind"] == Kind.JOB_TERMINATED) & (rows["exit"] == 0))
+    begin = first[ends]
+    ends, begin = ends[ends > begin], begin[ends > begin]
+    edges = np.stack((begin, ends), axis=1).ravel()
+    used = np.fmax(rows["memory"], rows["peak"])
+    memory = np.fmax.reduceat(used, edges)[::2] if len(ends) else np.empty(0, np.float32)
+    job = rows["job"][ends]
+    batch = np.minimum.reduceat(rows["batch"], edges)[::2] if len(ends) else job
+    known = ~np.isnan(memory)
+    # A cluster of one job has no kin; leaving out the first proc of the others costs little.
+    several = known & (proc_of(job) > 0)
+    named = known & (batch < 0)
+    over = np.flatnonzero(
+        (rows["kind"] == Kind.JOB_HELD) & (rows["family"] == FAMILY_INDEX["memory"])
+    )
+    last = np.append(-1, over)[np.searchsorted(over, ends)]
+    overrun, at = [], []
+    for one in np.flatnonzero(last > begin).tolist():
+        before = float(np.fmax.reduce(used[begin[one] : last[one]]))
+        if before > 0 and memory[one] > 0:
+            overrun.append(memory[one] / before)
+            at.append(rows["sequence"][ends[one]])
+    sequence = rows["sequence"][ends]
+    return Finished(
+        np.concatenate((cluster_of(job[several]), batch[named])),
+        np.concatenate((memory[several], memory[named])),
+        np.concatenate((sequence[several], sequence[named])),
+        np.array(overrun, np.float32),
+        np.array(at, np.int64),
+    )
+
+
+def _firsts(groups: Ints) -> Ints:
+    """Return for each row the first row of its group; groups are consecutive."""
+    begins = np.r_[True, groups[1:] != groups[:-1]][: len(groups)]
+    return np.maximum.accumulate(np.where(begins, np.arange(len(groups)), 0))
+
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(seed: npt.NDArray[np.uint64], *columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    mixed = seed.astype(np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * _MIX
+        mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def _hold_keys(hold: Steps) -> dict[str, Ints]:
+    """Return the keys of holds in every level; below zero where a level has none."""
+    point, owner = hold["point"].astype(np.int64), hold["owner"].astype(np.int64)
+    template, family = hold["template"].astype(np.int64), hold["family"].astype(np.int64)
+    cluster = cluster_of(hold["job"])
+    both = _mix(cluster.astype(np.uint64), template) >> np.uint64(2)
+    return {
+        "pool": np.zeros(len(hold), np.int64),
+        "family": family,
+        "template": template,
+        "point": point,
+        "point_template": np.where(point >= 0, (point << 31) + template, -1),
+        "owner": owner,
+        "owner_family": np.where(owner >= 0, (owner << 16) + family, -1),
+        "cluster": cluster,
+        "cluster_template": both.astype(np.int64),
+    }

@@ -1,0 +1,241 @@
+"""All events of a store, or of log files, in one order: the order in which they became known.
+
+Within one log that is the order of the log: an event that stands behind a hold was not known
+at the hold, whatever its time says. Between logs it is the order of their clocks. A log's
+clock is its time stamps made to never run backwards; a large step back is a clock that was
+set, and from there on the clock goes on from where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.clock import Clock
+from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
+from condor_advice.gather.store import Store
+from condor_advice.preprocess.holds.steps import (
+    Names,
+    Steps,
+    empty_steps,
+    join_steps,
+    read_steps,
+    take_steps,
+)
+
+Ints = npt.NDArray[np.int64]
+
+_YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
+BLOCK_BYTES = 4 << 20
+BATCH_STEPS = 1 << 15  # of one log; small batches cost more than they save
+# Events of one log are out of order by a little, since each daemon stamps its own; more than
+# this is a clock that was set back.
+CLOCK_STEP_US = 3600 * 1_000_000
+MAX_CLOCK_STEPS = 64  # per block; a block with more has no order worth following
+
+
+@dataclass(slots=True)
+class LogClock:
+    """A clock that follows a log's time stamps and never runs backwards."""
+
+    now: int = -(1 << 62)
+    offset: int = 0
+    steps: int = 0
+
+    def follow(self, times: Ints) -> Ints:
+        """Return the clock at each of the log's next time stamps."""
+        clock = np.empty_like(times)
+        at = 0
+        for _ in range(MAX_CLOCK_STEPS + 1):
+            shown = times[at:] + self.offset
+            run = np.maximum.accumulate(np.maximum(shown, self.now))
+            clock[at:] = run
+            back = np.flatnonzero(run - shown > CLOCK_STEP_US)
+            if not len(back) or _ == MAX_CLOCK_STEPS:
+                break
+            step = int(back[0])
+            self.offset += int(run[step] - shown[step])
+            self.now = int(run[step])
+            self.steps += 1
+            at += step
+        if len(times):
+            self.now = int(clock[-1])
+        return clock
+
+
+@dataclass(slots=True)
+class Source:
+    """One log: its blocks still to come, and the steps already read from it."""
+
+    log: str
+    access_point: str
+    blocks: Iterator[EventColumns]
+    clock: LogClock = field(default_factory=LogClock)
+    buffer: Steps = field(default_factory=empty_steps)
+    ended: bool = False
+
+    def load(self, names: Names) -> bool:
+        """Read more blocks into the buffer, some at a time; tell whether there were any."""
+        parts = [self.buffer]
+        count = 0
+        for columns in self.blocks:
+            steps = read_steps(columns, self.access_point, self.log, names)
+            steps["clock"] = self.clock.follow(steps["time"])
+            parts.append(steps)
+            count += len(steps)
+            if count >= BATCH_STEPS:
+                break
+        else:
+            self.ended = True
+        self.buffer = join_steps(*parts)
+        return count > 0
+
+
+class Timeline:
+    """Merges logs; yields batches of steps in the order in which the events became known."""
+
+    def __init__(self, sources: Iterable[Source], names: Names | None = None) -> None:
+        self.sources = list(sources)
+        self.names = names or Names()
+
+    def counts(self) -> Counter[str]:
+        """Return what was odd about the logs' clocks."""
+        return Counter({"clock_steps": sum(source.clock.steps for source in self.sources)})
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was read has been yielded, so that another timeline can go on here."""
+        return not any(len(source.buffer) for source in self.sources)
+
+    def batches(self) -> Iterator[Steps]:
+        """Yield steps; batches differ in size and their borders have no meaning."""
+        while True:
+            for source in self.sources:
+                if not len(source.buffer) and not source.ended:
+                    source.load(self.names)
+            waiting = [source for source in self.sources if len(source.buffer)]
+            if not waiting:
+                return
+            if len(waiting) == 1:
+                [only] = waiting
+                batch, only.buffer = only.buffer, empty_steps()
+                yield batch
+                continue
+            # What the next block of any log may still precede has to wait.
+            open_ = [source for source in waiting if not source.ended]
+            horizon = min((int(s.buffer["clock"][-1]) for s in open_), default=None)
+            parts = []
+            for source in waiting:
+                upto = (
+                    len(source.buffer)
+                    if horizon is None
+                    else int(np.searchsorted(source.buffer["clock"], horizon))
+                )
+                parts.append(source.buffer[:upto])
+                source.buffer = source.buffer[upto:]
+            batch = join_steps(*parts)
+            if len(batch):
+                yield take_steps(batch, np.argsort(batch["clock"], kind="stable"))
+            else:
+                for source in open_:
+                    if int(source.buffer["clock"][-1]) == horizon:
+                        source.load(self.names)
+
+
+def store_timeline(
+    store: Store,
+    after: dict[str, tuple[int, int]] | None = None,
+    names: Names | None = None,
+    clocks: dict[str, LogClock] | None = None,
+) -> Timeline:
+    """Return the timeline of a store's logs, from where `after` says each log was read to.
+
+    `clocks` are the logs' clocks as they were there; both go on with the timeline.
+    """
+    clocks = {} if clocks is None else clocks
+    cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
+    return Timeline(
+        [
+            Source(
+                c.log,
+                c.access_point,
+                _store_blocks(store, c.log, after),
+                clocks.setdefault(c.log, LogClock()),
+            )
+            for c in cursors
+        ],
+        names,
+    )
+
+
+def _store_blocks(
+    store: Store, log: str, after: dict[str, tuple[int, int]] | None
+) -> Iterator[EventColumns]:
+    """Yield a log's pieces; `after` holds (the piece before the last one, events of that one)."""
+    before, done = (after or {}).get(log, (0, 0))
+    previous = before
+    for piece in store.pieces(before, log):
+        if after is not None:
+            after[log] = (previous, len(piece.columns))
+        previous = piece.id
+        columns = piece.columns
+        if done:  # the last piece known then has grown
+            rows = np.ones(len(columns), np.bool_)
+            rows[:done] = False
+            done = 0
+            columns.keep(rows)
+        yield columns
+
+
+def log_timeline(
+    paths: Iterable[str | os.PathLike[str]],
+    clock: Clock,
+    access_point: str = "",
+    names: Names | None = None,
+) -> Timeline:
+    """Return the timeline of log files that no store has."""
+    return Timeline(
+        [Source(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
+        names,
+    )
+
+
+def log_blocks(path: Path, clock: Clock) -> Iterator[EventColumns]:
+    """Yield a file's events block by block."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            state = ReaderState()
+            if _has_no_years(file.fileno(), status.st_size):
+                modified = datetime.fromtimestamp(status.st_mtime, UTC)
+                state.year = first_year(file.fileno(), status.st_size, modified)
+            base, rest = 0, b""
+            while True:
+                read = file.read(BLOCK_BYTES)
+                data = rest + read
+                if not data:
+                    return
+                columns, used = read_block(data, state, base=base, clock=clock, final=not read)
+                base, rest = base + used, data[used:]
+                yield columns
+                if not read:
+                    return
+    except OSError as error:
+        raise AdviceError(
+            f"{path}: cannot be read ({error.strerror}); name an HTCondor job event log"
+        ) from None
+
+
+def _has_no_years(fd: int, size: int) -> bool:
+    """Tell whether a file's dates have no year: to find it takes a look at all of the file."""
+    ends = (os.pread(fd, 1 << 16, 0), os.pread(fd, 1 << 16, max(0, size - (1 << 16))))
+    return any(_YEARLESS.search(end) for end in ends)

@@ -1,0 +1,1 @@
+"""Job histories to features for failure models."""
