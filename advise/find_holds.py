@@ -18,7 +18,7 @@ from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
 from condor_advice.advise.jobids import WantedJobs
 from condor_advice.advise.site import Site
 from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import HoldCode, JobId, JobStatus
 from condor_advice.gather.store import (
     NoStoreYet,
     Store,
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
     from condor_advice.gather.live import AccessPoint, LiveJob
     from condor_advice.gather.reader import EventColumns
 
-HELD = 5
-SUBMITTED_ON_HOLD = 15
-STATUS_WORDS = {
-    1: "idle",
-    2: "running",
-    3: "removed",
-    4: "completed",
-    6: "transferring its output",
-    7: "suspended",
+STATUS_WORDS: dict[int, str] = {
+    JobStatus.IDLE: "idle",
+    JobStatus.RUNNING: "running",
+    JobStatus.REMOVED: "removed",
+    JobStatus.COMPLETED: "completed",
+    JobStatus.TRANSFERRING_OUTPUT: "transferring its output",
+    JobStatus.SUSPENDED: "suspended",
 }
 MOST_PROCS = (1 << 24) - 1
 # Of a longer range the schedd is asked for the whole cluster: a term for each proc keeps it busy.
@@ -320,7 +318,9 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
                 "has it ended? Its log may tell: --log FILE"
             )
             continue
-        held = [one for one in there if one.ad.get("JobStatus") == HELD or question.number]
+        held = [
+            live for live in there if live.ad.get("JobStatus") == JobStatus.HELD or question.number
+        ]
         if not held:
             status = STATUS_WORDS.get(int(there[0].ad.get("JobStatus", 0)), "in another state")
             what = f"it is {status}" if len(there) == 1 else f"none of its {len(there)} jobs is"
@@ -373,7 +373,7 @@ def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None) -> list[Hold]:
             holds.append(hold_of_ad(one.job, one.ad, episode, own_log, said if kept else ""))
         else:
             said = "its events are not known: neither the store nor its log has this hold"
-            if one.ad.get("HoldReasonCode") == SUBMITTED_ON_HOLD:
+            if one.ad.get("HoldReasonCode") == HoldCode.SUBMITTED_ON_HOLD:
                 said = ""  # no event tells of it, and nothing is missing
             holds.append(hold_of_ad(one.job, one.ad, missing=said))
     return holds

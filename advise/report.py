@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.model.held.rules import Verdict
 
 _COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
@@ -373,7 +373,7 @@ def _named(jobs: Sequence[JobId]) -> list[str]:
             lines.append([])
         lines[-1].append(f"({term})" if len(terms) > 1 else term)
     return [
-        f"-constraint {shlex.quote(f'JobStatus == 5 && ({any_of})')}"
+        f"-constraint {shlex.quote(f'JobStatus == {JobStatus.HELD:d} && ({any_of})')}"
         for any_of in map(" || ".join, lines)
     ]
 

@@ -194,9 +194,10 @@ def bench_size(small: Path, large: Path, rounds: int, env: dict[str, str], jobs:
 
 def bench_pool(rounds: int, env: dict[str, str]) -> None:
     """One held job of a real pool."""
+    from condor_advice.gather.events import JobStatus
     from condor_advice.gather.live import HOLD_ATTRIBUTES
     from condor_advice.lab.install_pool import PoolUnavailable, installed
-    from condor_advice.lab.pool import JobStatus, Pool
+    from condor_advice.lab.pool import Pool
 
     htcondor = installed()
     if htcondor is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.events import JobStatus
 
 ADVICE_SECONDS = 60
 
@@ -83,7 +84,8 @@ def hold_of(job: str) -> Hold | None:
     """Return why a job is held; None when it is not."""
     cluster, _, proc = job.partition(".")
     found = jobs(
-        f"ClusterId == {int(cluster)} && ProcId == {int(proc or 0)} && JobStatus == 5",
+        f"ClusterId == {int(cluster)} && ProcId == {int(proc or 0)} "
+        f"&& JobStatus == {JobStatus.HELD:d}",
         ["HoldReasonCode", "HoldReasonSubCode", "HoldReason"],
     )
     if not found:

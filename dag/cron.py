@@ -16,6 +16,7 @@ from typing import Any
 from condor_advice.dag.condor import jobs, schedd
 from condor_advice.dag.generate import quoted
 from condor_advice.gather.errors import UsageError
+from condor_advice.gather.events import JobStatus
 from condor_advice.model.registry.versions import default_models_path
 
 _AT = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
@@ -121,4 +122,5 @@ def submit_cron(found: Sequence[CronJob], directory: Path) -> dict[str, int]:
 def running_cron() -> dict[str, int]:
     """Return our clock jobs in the queue, by name."""
     ads = jobs(f"{MARK} isnt undefined", ["ClusterId", MARK, "JobStatus"])
-    return {str(ad[MARK]): int(ad["ClusterId"]) for ad in ads if ad["JobStatus"] != 3}
+    queued = [ad for ad in ads if ad["JobStatus"] != JobStatus.REMOVED]
+    return {str(ad[MARK]): int(ad["ClusterId"]) for ad in queued}

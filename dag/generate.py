@@ -13,6 +13,7 @@ from typing import Any
 from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, Plan
 from condor_advice.dag.scripts import GIVE_UP, HOPELESS, SKIP
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobStatus
 
 CHECKPOINT = 85  # what a job exits with to say: this is a checkpoint, start me again
 PACKAGE, BUNDLE, RUNNER = "condor_advice.zip", "bundle.tar.gz", "run_node.sh"
@@ -185,7 +186,8 @@ class _Descriptions:
             "environment": f'"OMP_NUM_THREADS={resources.cpus} PYTHONUNBUFFERED=1"',
             "batch_name": f"sweep {self.plan.name}",
             # The last resort against a node that is held for ever; DAGMan then retries it.
-            "periodic_remove": f"JobStatus == 5 && time() - EnteredCurrentStatus > {60 * minutes}",
+            "periodic_remove": f"JobStatus == {JobStatus.HELD:d} "
+            f"&& time() - EnteredCurrentStatus > {60 * minutes}",
         }
         if resources.requirements:
             found["requirements"] = resources.requirements

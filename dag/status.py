@@ -17,12 +17,19 @@ from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, Plan, trial_name
 from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.events import JobStatus
 
 _NODE = re.compile(
     r'Node = "([^"]+)";\s*NodeStatus = (\d+);.*?StatusDetails = "([^"]*)"', re.DOTALL
 )
 _FAILED = 6  # NodeStatus of a node that failed
-_QUEUE = {1: "idle", 2: "running", 5: "held", 6: "running", 7: "idle"}
+_QUEUE = {
+    JobStatus.IDLE: "idle",
+    JobStatus.RUNNING: "running",
+    JobStatus.HELD: "held",
+    JobStatus.TRANSFERRING_OUTPUT: "running",
+    JobStatus.SUSPENDED: "idle",
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def look(directory: Path) -> Status:
         | {f"{word}_jobs": counts[f"{word}_jobs"] for word in ("idle", "running", "held")},
         plan.trials,
         sum(trial.state.is_over for trial in trials),
-        [_held(job) for job in queue or [] if job["JobStatus"] == 5],
+        [_held(job) for job in queue or [] if job["JobStatus"] == JobStatus.HELD],
         failed,
         [
             {"trial": trial.number, "reason": trial.reason}

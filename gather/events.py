@@ -1,4 +1,4 @@
-"""What HTCondor said: one job, one kind of event, one event."""
+"""HTCondor's vocabulary: a job, its status, the kinds of event, the hold codes, one event."""
 
 from __future__ import annotations
 
@@ -84,6 +84,77 @@ class JobEventType(IntEnum):
         member = int.__new__(cls, value)
         member._name_, member._value_ = f"EVENT_{value:03d}", value
         return member
+
+
+class JobStatus(IntEnum):
+    """The values of the job attribute JobStatus."""
+
+    IDLE = 1
+    RUNNING = 2
+    REMOVED = 3
+    COMPLETED = 4
+    HELD = 5
+    TRANSFERRING_OUTPUT = 6
+    SUSPENDED = 7
+
+
+class HoldCode(IntEnum):
+    """The values of HoldReasonCode, by the names in HTCondor's condor_holdcodes.h.
+
+    Code read from a log stays a plain int: a newer HTCondor may add codes. An `IntEnum` compares
+    equal to it.
+    """
+
+    UNSPECIFIED = 0
+    USER_REQUEST = 1
+    COMMON_TRANSFER_FAILED = 2
+    JOB_POLICY = 3
+    CORRUPTED_CREDENTIAL = 4
+    JOB_POLICY_UNDEFINED = 5
+    FAILED_TO_CREATE_PROCESS = 6
+    UNABLE_TO_OPEN_OUTPUT = 7
+    UNABLE_TO_OPEN_INPUT = 8
+    UNABLE_TO_OPEN_OUTPUT_STREAM = 9
+    UNABLE_TO_OPEN_INPUT_STREAM = 10
+    INVALID_TRANSFER_ACK = 11
+    TRANSFER_OUTPUT_ERROR = 12
+    TRANSFER_INPUT_ERROR = 13
+    IWD_ERROR = 14
+    SUBMITTED_ON_HOLD = 15
+    SPOOLING_INPUT = 16
+    JOB_SHADOW_MISMATCH = 17
+    INVALID_TRANSFER_GO_AHEAD = 18
+    HOOK_PREPARE_JOB_FAILURE = 19
+    MISSED_DEFERRED_EXECUTION_TIME = 20
+    STARTD_HELD_JOB = 21
+    UNABLE_TO_INIT_USER_LOG = 22
+    FAILED_TO_ACCESS_USER_ACCOUNT = 23
+    NO_COMPATIBLE_SHADOW = 24
+    INVALID_CRON_SETTINGS = 25
+    SYSTEM_POLICY = 26
+    SYSTEM_POLICY_UNDEFINED = 27
+    GLEXEC_CHOWN_SANDBOX_TO_USER = 28
+    PRIVSEP_CHOWN_SANDBOX_TO_USER = 29
+    GLEXEC_CHOWN_SANDBOX_TO_CONDOR = 30
+    PRIVSEP_CHOWN_SANDBOX_TO_CONDOR = 31
+    MAX_TRANSFER_INPUT_SIZE_EXCEEDED = 32
+    MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED = 33
+    JOB_OUT_OF_RESOURCES = 34
+    INVALID_DOCKER_IMAGE = 35
+    FAILED_TO_CHECKPOINT = 36
+    EC2_USER_ERROR = 37
+    EC2_INTERNAL_ERROR = 38
+    EC2_ADMIN_ERROR = 39
+    EC2_CONNECTION_PROBLEM = 40
+    EC2_SERVER_ERROR = 41
+    EC2_INSTANCE_POTENTIALLY_LOST = 42
+    PRE_SCRIPT_FAILED = 43
+    POST_SCRIPT_FAILED = 44
+    SINGULARITY_TEST_FAILED = 45
+    JOB_DURATION_EXCEEDED = 46
+    JOB_EXECUTE_EXCEEDED = 47
+    HOOK_SHADOW_PREPARE_JOB_FAILURE = 48
+    CANNOT_SWITCH_PRIMARY_GROUP = 49
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
-from condor_advice.gather.events import JobId
-
-HELD = 5  # JobStatus
+from condor_advice.gather.events import JobId, JobStatus
 
 # What HTCondor knows of a hold, and what experts look at when they judge one.
 HOLD_ATTRIBUTES = (
@@ -147,7 +145,7 @@ class AccessPoint:
         `jobs` are clusters, or clusters with a proc; none means all. `mine` leaves it to
         the schedd who the caller is.
         """
-        wanted = [f"JobStatus == {HELD}"]
+        wanted = [f"JobStatus == {JobStatus.HELD:d}"]
         if named := _any_of(jobs):
             wanted.append(named)
         if constraint:
@@ -401,7 +399,7 @@ def _still_held(jobs: Sequence[HeldSince]) -> str:
         f" && EnteredCurrentStatus == {job.entered})"
         for job in jobs
     )
-    return f"JobStatus == {HELD} && ({named})"
+    return f"JobStatus == {JobStatus.HELD:d} && ({named})"
 
 
 def _unreachable(error: Exception, name: str | None, pool: str | None) -> Unreachable:

@@ -14,7 +14,6 @@ By hand: `python -m condor_advice.lab.pool start|stop|status DIR` and `… run D
 from __future__ import annotations
 
 import contextlib
-import enum
 import fcntl
 import json
 import os
@@ -33,6 +32,7 @@ from typing import Any, Self
 import click
 
 from condor_advice.gather.errors import Unreachable
+from condor_advice.gather.events import JobStatus
 from condor_advice.lab.install_pool import HTCondor, PoolUnavailable, install
 
 KEEPER = Path(__file__).with_name("keeper.py")
@@ -153,18 +153,6 @@ DAEMON_LIST = {daemon_list}
 
 class PoolError(Unreachable):
     """The pool did not do what was asked; the message carries what its logs say."""
-
-
-class JobStatus(enum.IntEnum):
-    """HTCondor's JobStatus."""
-
-    IDLE = 1
-    RUNNING = 2
-    REMOVED = 3
-    COMPLETED = 4
-    HELD = 5
-    TRANSFERRING_OUTPUT = 6
-    SUSPENDED = 7
 
 
 @dataclass(frozen=True)

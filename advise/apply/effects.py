@@ -11,14 +11,12 @@ from typing import Any
 from condor_advice.advise.apply.plan import AT_THE_END
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import OPEN_EFFECTS, Action, Effect, Ledger, Result, past_actions
-from condor_advice.gather.live import HELD, AccessPoint
+from condor_advice.gather.live import AccessPoint
 from condor_advice.gather.sequences import JobSequence, read_log, sequences
 from condor_advice.gather.store import Store, default_store_path
 from condor_advice.preprocess.holds.episodes import HoldEpisode, Outcome, hold_episodes, outcome_of
-
-RUNNING, REMOVED, COMPLETED, SENDING_OUTPUT = 2, 3, 4, 6  # JobStatus
 
 _EFFECTS = {
     Outcome.SUCCEEDED: Effect.SUCCEEDED,
@@ -137,16 +135,16 @@ def past_with_effects(
 def by_ad(action: Action, ad: Mapping[str, Any], now: float, margin_seconds: float) -> Action:
     """Judge a release by the job's ad, in the queue or in the schedd's history."""
     status, entered = ad.get("JobStatus"), float(ad.get("EnteredCurrentStatus", now))
-    if status == HELD:
+    if status == JobStatus.HELD:
         return _with(action, Effect.HELD_AGAIN, entered)  # the release was seen to be done
-    if status == REMOVED:
+    if status == JobStatus.REMOVED:
         return _with(action, Effect.REMOVED, entered)
-    if status == COMPLETED:
+    if status == JobStatus.COMPLETED:
         well = not ad.get("ExitBySignal") and ad.get("ExitCode") == 0
         return _with(action, Effect.SUCCEEDED if well else Effect.FAILED, entered)
     began = ad.get("JobCurrentStartExecutingDate")
     if (
-        status == RUNNING
+        status == JobStatus.RUNNING
         and isinstance(began, int | float)
         and began >= int(action.at)
         and action.advice.code not in AT_THE_END

@@ -29,12 +29,11 @@ from condor_advice.advise.apply.plan import (
     make_plan,
 )
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
-from condor_advice.gather.live import HELD, AccessPoint, HeldSince, Refused
+from condor_advice.gather.live import AccessPoint, HeldSince, Refused
 
 AT_ONCE = 200  # jobs per request: a constraint that names them stays readable for the schedd
-REMOVED = 3  # JobStatus
 STANDING_ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "HoldReasonCode",
     "HoldReason", "JobCurrentStartDate", "JobCurrentStartExecutingDate", "UserLog", "Iwd",
@@ -335,13 +334,13 @@ def _still(choice: Choice, ad: Mapping[str, Any]) -> bool:
     """Tell whether the job is in the same hold as when it was looked at."""
     assert choice.standing is not None
     entered = ad.get("EnteredCurrentStatus")
-    return ad.get("JobStatus") == HELD and entered == choice.standing.entered
+    return ad.get("JobStatus") == JobStatus.HELD and entered == choice.standing.entered
 
 
 def _why_late(ad: Mapping[str, Any] | None) -> str:
-    if ad is None or ad.get("JobStatus") == REMOVED:
+    if ad is None or ad.get("JobStatus") == JobStatus.REMOVED:
         return "it had left the queue"
-    if ad.get("JobStatus") == HELD:
+    if ad.get("JobStatus") == JobStatus.HELD:
         return "it had been held anew"
     return "somebody else had released it"
 

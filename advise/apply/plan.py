@@ -18,9 +18,8 @@ from enum import Enum
 from typing import Any
 
 from condor_advice.gather.errors import UsageError
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import Action, Effect, GivenAdvice, Result
-from condor_advice.gather.live import HELD
 
 # Held on purpose by a person, not begun yet, or still being spooled: never ours to decide.
 HELD_BY_SOMEBODY, SUBMITTED_ON_HOLD, SPOOLING = 1, 15, 16
@@ -294,7 +293,7 @@ def _alone(
 
     if standing is None:
         return leave("it has left the queue")
-    if standing.status != HELD:
+    if standing.status != JobStatus.HELD:
         return leave("it is no longer on hold")
     # A log's time of the hold and the schedd's may differ by a second.
     if abs(standing.entered - given.held_at) > 2:

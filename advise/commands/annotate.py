@@ -92,9 +92,9 @@ def _annotated(point: AccessPoint, advices: Sequence[Advice]) -> list[LiveJob]:
     jobs = [(advice.hold.job.cluster, advice.hold.job.proc) for advice in advices]
     wanted = ("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", VERDICT, PROBABILITY,
               SOURCE, AT)  # fmt: skip
-    from condor_advice.gather.live import HELD
+    from condor_advice.gather.events import JobStatus
 
-    return [live for live in point.jobs(jobs, wanted) if live.ad.get("JobStatus") == HELD]
+    return [live for live in point.jobs(jobs, wanted) if live.ad.get("JobStatus") == JobStatus.HELD]
 
 
 def _values(advice: Advice) -> dict[str, str]:

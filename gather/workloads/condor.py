@@ -10,6 +10,7 @@ from typing import Any
 
 from condor_advice.gather.classads import assignment
 from condor_advice.gather.errors import Unreachable
+from condor_advice.gather.events import JobStatus
 from condor_advice.gather.workloads.files import open_text
 from condor_advice.gather.workloads.table import (
     BadLine,
@@ -194,7 +195,7 @@ def _fuller(one: Ad | None, other: Ad) -> Ad:
 
     def rank(ad: Ad) -> tuple[bool, float, float]:
         return (
-            _number(ad, "JobStatus") in (3.0, 4.0)
+            _number(ad, "JobStatus") in (JobStatus.REMOVED, JobStatus.COMPLETED)
             and "CompletionDate" in ad
             and bool(_number(ad, "CompletionDate") or _number(ad, "EnteredCurrentStatus")),
             _number(ad, "NumShadowStarts") or 0.0,
@@ -264,9 +265,9 @@ def _record(ad: Ad, start: float | None) -> dict[str, float | str | None]:
 
 def _state(ad: Ad) -> JobState:
     status = _number(ad, "JobStatus")
-    if status == 3:
+    if status == JobStatus.REMOVED:
         return JobState.CANCELLED
-    if status != 4:
+    if status != JobStatus.COMPLETED:
         return JobState.UNKNOWN
     if ad.get("ExitBySignal") is True:
         return JobState.FAILED

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from condor_advice.lab.pool import JobStatus, Pool
+from condor_advice.gather.events import JobStatus
+from condor_advice.lab.pool import Pool
 
 MISSING_INPUT = """
 executable = /bin/sleep

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_advice.lab.pool import JobStatus
+from condor_advice.gather.events import JobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 TOTAL = 200

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from condor_advice.gather.classads import assignment
+from condor_advice.gather.events import JobStatus
 from condor_advice.gather.workloads import JobState, read_condor_history, read_schedd_history
-from condor_advice.lab.pool import JobStatus
 
 pytestmark = pytest.mark.pool
 

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
+from condor_advice.gather.events import JobStatus
 from condor_advice.gather.live import AccessPoint, _any_of, find_event_log
 from condor_advice.gather.rotation import read_header
 from condor_advice.gather.store import Store, StoreUnreachable
-from condor_advice.lab.pool import EventLog, JobStatus, Pool
+from condor_advice.lab.pool import EventLog, Pool
 
 ROOT = Path(__file__).resolve().parents[2]
 

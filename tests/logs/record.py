@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from condor_advice.lab.pool import EventLog, JobStatus, Pool
+from condor_advice.gather.events import JobStatus
+from condor_advice.lab.pool import EventLog, Pool
 
 HERE = Path(__file__).parent
 GROW = (

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from condor_advice.lab.pool import EventLog, ExecutionPoint, JobStatus, Pool, PoolError
+from condor_advice.gather.events import JobStatus
+from condor_advice.lab.pool import EventLog, ExecutionPoint, Pool, PoolError
 
 MakePool = Callable[..., Pool]
 
@@ -211,7 +212,8 @@ def test_no_process_is_left_after_an_exception(make_pool: MakePool) -> None:
 OWNER = """\
 import sys, time
 from pathlib import Path
-from condor_advice.lab.pool import JobStatus, Pool
+from condor_advice.gather.events import JobStatus
+from condor_advice.lab.pool import Pool
 with Pool(Path(sys.argv[1])) as pool:
     pool.wait_for(pool.submit(sys.argv[2]), JobStatus.RUNNING)
     print("ready", flush=True)

@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from condor_advice.lab.pool import ExecutionPoint, JobStatus, Pool
+from condor_advice.gather.events import JobStatus
+from condor_advice.lab.pool import ExecutionPoint, Pool
 
 HERE = Path(__file__).resolve().parent
 INTERVAL = 0.5

@@ -15,9 +15,10 @@ from condor_advice.advise.apply.effects import Look, past_with_effects
 from condor_advice.advise.apply.execute import Applied, apply, outcome, summary
 from condor_advice.advise.apply.plan import Limits, Plan, Step, Wishes
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.events import JobStatus
 from condor_advice.gather.ledger import Action, Effect, Ledger, Result, own_ledger_path
 from condor_advice.gather.live import AccessPoint
-from condor_advice.lab.pool import JobStatus, Pool
+from condor_advice.lab.pool import Pool
 
 QUICK = Limits(canary_margin_seconds=0.5, backoff_minutes=0.0)
 # Held when it ends badly, which it does until a file is there.

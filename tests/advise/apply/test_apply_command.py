@@ -17,8 +17,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from condor_advice.gather.events import JobStatus
 from condor_advice.lab.fileserver import FileServer
-from condor_advice.lab.pool import JobStatus, Pool
+from condor_advice.lab.pool import Pool
 
 # Everybody is who they say they are, and may touch only what is theirs.
 CONFIG = """

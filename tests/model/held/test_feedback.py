@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from condor_advice.gather.events import JobStatus
 from condor_advice.gather.ledger import GivenAdvice, Ledger
 from condor_advice.gather.store import Store
-from condor_advice.lab.pool import JobStatus, Pool
+from condor_advice.lab.pool import Pool
 from condor_advice.model.held.feedback import Followed, Joined, in_words, join, summarise
 from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 from condor_advice.preprocess.holds.episodes import Outcome
