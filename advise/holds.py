@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import HoldCode, JobId
 from condor_advice.preprocess.holds.episode_store import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.holds.hold_reasons import Family
 from condor_advice.preprocess.holds.templates import FAMILIES, parse_reason
 
 
@@ -27,7 +28,7 @@ class Hold:
     subcode: int | None
     reason: str
     template: str  # the reason with hosts, paths and numbers taken out
-    family: str
+    family: Family
     owner: str  # empty where it is not known
     point: str  # the execution point it came from; empty where none is known
     ad: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the live job ad, if any
@@ -117,7 +118,12 @@ def hold_of_ad(
 
 
 # With these HTCondor 25 counts one hold several times in NumHolds.
-OVERCOUNTED = (3, 26, 46, 47)
+OVERCOUNTED = (
+    HoldCode.JOB_POLICY,
+    HoldCode.SYSTEM_POLICY,
+    HoldCode.JOB_DURATION_EXCEEDED,
+    HoldCode.JOB_EXECUTE_EXCEEDED,
+)
 
 
 def _number_of(ad: Mapping[str, Any]) -> int:

@@ -13,9 +13,9 @@ import re
 import shlex
 import textwrap
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -24,30 +24,34 @@ import numpy as np
 from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold
 from condor_advice.advise.site import Site
+from condor_advice.gather.events import HoldCode
 from condor_advice.model.held.rules import Rule, Verdict
+from condor_advice.preprocess.holds.hold_reasons import (
+    Family,
+    RemedyKey,
+    Trait,
+    all_signs,
+    families_with,
+)
 
 # The share of like jobs that a suggested size is enough for.
 QUANTILE = 0.9
 # Fewer like cases than this say nothing about a quantile.
 FEWEST_LIKES = 5
-# Causes that pass by themselves; trying again at once meets them again.
-PASSING = frozenset({"url", "plugin", "protocol", "no_space", "hook", "spooling"})
-# Where the execution point may be what is wrong.
-POINTS_FAULT = frozenset(
-    {
-        "exec_missing", "exec_format", "exec_permission", "exec_other", "plugin", "hook",
-        "container", "no_space", "machine_policy", "exit_status", "output_missing",
-        "output_other", "input_other", "protocol", "job_policy",
-    }
-)  # fmt: skip
-# Where the reason names a path on the access point that is what is wrong.
-PATHS_FAULT = frozenset({"input_missing", "input_permission", "working_directory"})
-# By hold code, what a job's own limit on its transfers is called; it counts more than the site's.
-TRANSFER_LIMITS = {32: "MaxTransferInputMB", 33: "MaxTransferOutputMB"}
-OWN_POLICY = 3  # the hold code of periodic_hold and on_exit_hold
+# Causes that pass by themselves; a retry at once meets them again.
+PASSING = families_with(Trait.PASSES)
+# Where the execution point may be at fault.
+POINTS_FAULT = families_with(Trait.POINT)
+# Where the reason names a path on the access point that is at fault.
+PATHS_FAULT = frozenset(s.family for s in all_signs() if s.remedy is RemedyKey.PATH)
+# What a job's own limit on its transfers is called; it outranks the site's.
+TRANSFER_LIMITS: Mapping[int | None, str] = {
+    HoldCode.MAX_TRANSFER_INPUT_SIZE_EXCEEDED: "MaxTransferInputMB",
+    HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED: "MaxTransferOutputMB",
+}
 LONGEST_EXPRESSION = 300  # characters of it that are shown
-# More of the same would only be stopped at the same limit.
-LIMITED = frozenset({"memory", "disk", "duration", "transfer_size", "cpu"})
+# A release as is would only be stopped at the same limit.
+LIMITED = families_with(Trait.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,6 @@ class Remedy:
     risk: float | None = None  # of the suggested size being too small; None where unknown
     gone: bool = False  # a look at the access point shows that the cause is gone
     by_hand: bool = False  # a part that no command of HTCondor's does
-    notes: tuple[str, ...] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `--json` shows."""
@@ -79,28 +82,37 @@ class Remedy:
         }
 
 
+Builder = Callable[[Hold, Rule, Site], Remedy]
+BUILDERS: dict[RemedyKey, Builder] = {}
+# These raise a limit that stopped the job, which it would meet on any execution point.
+_RAISES_LIMIT = frozenset(
+    {RemedyKey.MEMORY, RemedyKey.DISK, RemedyKey.DURATION, RemedyKey.TRANSFER_SIZE}
+)
+_REMEDY_OF_FAMILY = {signs.family: signs.remedy for signs in all_signs()}
+
+
+def builds(key: RemedyKey) -> Callable[[Builder], Builder]:
+    """Register the builder of a kind of remedy that the table of hold reasons names."""
+
+    def register(builder: Builder) -> Builder:
+        assert key not in BUILDERS, f"two builders for {key}"
+        BUILDERS[key] = builder
+        return builder
+
+    return register
+
+
 def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: datetime) -> Remedy:
     """Return what to do about a hold if it is not simply released."""
-    if hold.family == "memory" and rule.name == "over memory":
-        return _memory(hold, rule, site)
-    if hold.family == "disk" and rule.name == "over disk":
-        return _disk(hold, rule, site)
-    if hold.code in (46, 47):
-        return _duration(hold, rule)
-    if hold.code in TRANSFER_LIMITS:
-        return _transfer_size(hold, rule)
+    fits = rule.builder_for is None or rule.builder_for == hold.family
+    of_rule = rule.builder if fits else None
+    if of_rule in _RAISES_LIMIT:
+        return BUILDERS[of_rule](hold, rule, site)
     if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
         return _elsewhere(hold, evidence)
-    if hold.family in PATHS_FAULT:
-        return _path(hold, rule)
-    if hold.family in ("exec_missing", "exec_permission", "exec_format"):
-        return _program(hold, rule)
-    if hold.family == "output_missing" and rule.name == "output file missing":
-        return _output(hold, rule)
-    if hold.family == "credential":
-        return _credential(hold, rule)
-    if rule.name == "its own policy":
-        return _policy(hold, rule)
+    key = _REMEDY_OF_FAMILY[hold.family] or of_rule
+    if key is not None:
+        return BUILDERS[key](hold, rule, site)
     if rule.verdict is Verdict.RELEASE and hold.family in PASSING:
         return later(hold, rule, site, now)
     return _plain(hold, rule)
@@ -117,13 +129,8 @@ def qedit_command(hold: Hold, attribute: str, value: str) -> str:
 
 
 def _plain(hold: Hold, rule: Rule) -> Remedy:
-    commands = tuple(
-        command.format(job=hold.job)
-        for command in rule.commands
-        if "{" not in command.replace("{job}", "")
-    )
-    by_hand = rule.verdict is Verdict.FIX
-    return Remedy(rule.remedy, commands, rule.source, by_hand=by_hand)
+    commands = (f"{rule.command} {hold.job}",) if rule.command else ()
+    return Remedy(rule.remedy, commands, rule.source, by_hand=rule.verdict is Verdict.FIX)
 
 
 def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
@@ -193,6 +200,7 @@ def round_up(value: float, limit: float | None = None) -> int:
     return rounded if limit is None else min(rounded, int(limit))
 
 
+@builds(RemedyKey.MEMORY)
 def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestMemory")) or hold.feature("job_memory_request")
     measured = [
@@ -225,6 +233,7 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return _resize(hold, rule, "RequestMemory", value, text + size.why, size, floor)
 
 
+@builds(RemedyKey.DISK)
 def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestDisk")) or hold.feature("job_disk_request")
     used = [
@@ -258,7 +267,7 @@ def _resize(
             rule.source,
             by_hand=True,
         )
-    own = hold.code == OWN_POLICY
+    own = hold.code == HoldCode.JOB_POLICY
     if own:
         text += "; its own policy stopped it: one with a fixed limit has to be changed as well"
         if policies := _own_policies(hold):
@@ -273,10 +282,11 @@ def _resize(
     )
 
 
-def _duration(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.DURATION)
+def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
     allowed = _number(hold.ad.get("AllowedExecuteDuration"))
     attribute = "AllowedExecuteDuration"
-    if hold.code == 46:
+    if hold.code == HoldCode.JOB_DURATION_EXCEEDED:
         allowed, attribute = _number(hold.ad.get("AllowedJobDuration")), "AllowedJobDuration"
     ran = hold.feature("job_run_longest")
     limit = allowed or ran
@@ -306,7 +316,8 @@ _TOTAL_MB = re.compile(r"SizeMB \((\d+)\) is greater than")
 _ONE_FILE_MB = re.compile(r"\(max=(\d+) MB, this file=(\d+) MB\)")
 
 
-def _transfer_size(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.TRANSFER_SIZE)
+def _transfer_size(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Raise the limit to what the reason names; that it is to be raised is for a person to say."""
     total, one = _TOTAL_MB.search(hold.reason), _ONE_FILE_MB.search(hold.reason)
     if total:
@@ -316,7 +327,7 @@ def _transfer_size(hold: Hold, rule: Rule) -> Remedy:
         why = f"one file has {int(one[2]):,} MB, and there may be more behind it"
     else:
         return _plain(hold, rule)
-    attribute, value = TRANSFER_LIMITS[hold.code or 0], str(needed + 1)  # sizes are rounded
+    attribute, value = TRANSFER_LIMITS[hold.code], str(needed + 1)  # sizes are rounded
     return Remedy(
         f"{why}: if that is meant to be, these commands raise the job's limit; otherwise name "
         "fewer files, or large ones by the URLs of a file server",
@@ -338,14 +349,15 @@ def named_path(reason: str) -> str | None:
     return found[1].strip() if found else None
 
 
-def _path(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.PATH)
+def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
     path = named_path(hold.reason)
     if path is None:
         return _plain(hold, rule)
     release = (release_command(hold),)
     quoted = shlex.quote(path)
     # Only where the job is live are we on its access point, and looking makes sense.
-    if hold.family == "working_directory":
+    if hold.family == Family.WORKING_DIRECTORY:
         if hold.ad and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
             return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
         return Remedy(
@@ -424,7 +436,7 @@ def _files_below(directory: str, when: int) -> dict[str, list[str]]:
 def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
     """Return the one file of that name elsewhere, and what TransferInput is to be with it."""
     directory = str(hold.ad.get("Iwd", ""))
-    if not directory or hold.code != 13:
+    if not directory or hold.code != HoldCode.TRANSFER_INPUT_ERROR:
         return None
     # With `--watch` files come and go.
     files = _files_below(directory, int(time.monotonic() // LOOK_AGAIN_SECONDS))
@@ -457,7 +469,8 @@ def _nearest(path: str) -> str | None:
     return os.path.join(directory, found[0]) if found else None
 
 
-def _program(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.PROGRAM)
+def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Look at the executable itself where it can be seen."""
     command = str(hold.ad.get("Cmd", ""))
     path = os.path.join(str(hold.ad.get("Iwd", "")), command) if command else ""
@@ -484,7 +497,7 @@ def _program(hold: Hold, rule: Rule) -> Remedy:
                 "either: correct it, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
-    if not os.access(path, os.X_OK) and hold.family == "exec_permission":
+    if not os.access(path, os.X_OK) and hold.family == Family.EXEC_PERMISSION:
         return Remedy(
             f"make {path} executable, then release",
             (f"chmod +x {quoted}", *release),
@@ -494,7 +507,8 @@ def _program(hold: Hold, rule: Rule) -> Remedy:
     return _plain(hold, rule)
 
 
-def _output(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.OUTPUT)
+def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Say how the program ended, and where it says why, as far as that came home."""
     path = named_path(hold.reason)
     ended = _ended(hold)
@@ -527,7 +541,8 @@ def _said(hold: Hold) -> str:
     return ""
 
 
-def _policy(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.POLICY)
+def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Show the owner's own expression, and how the program ended if that is what it looks at."""
     policies = _own_policies(hold)
     text = rule.remedy
@@ -541,7 +556,7 @@ def _policy(hold: Hold, rule: Rule) -> Remedy:
 
 def _own_policies(hold: Hold) -> dict[str, str]:
     """Return the expressions by which the job's owner holds it, where such a one held it."""
-    if hold.code != OWN_POLICY:
+    if hold.code != HoldCode.JOB_POLICY:
         return {}
     written = {name: hold.ad.get(name) for name in ("PeriodicHold", "OnExitHold")}
     return {name: text for name, text in written.items() if isinstance(text, str)}
@@ -554,7 +569,8 @@ def _in_words(policies: Mapping[str, str]) -> str:
     )
 
 
-def _credential(hold: Hold, rule: Rule) -> Remedy:
+@builds(RemedyKey.CREDENTIAL)
+def _credential(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return Remedy(
         "renew the credential that its transfers use (a token or proxy that expired, or one that "
         "does not cover this path), then release",
@@ -602,8 +618,3 @@ def _empty() -> Any:
 def _number(value: object) -> float | None:
     usable = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if usable else None  # type: ignore[arg-type]
-
-
-def utc_now() -> datetime:
-    """Return the time now."""
-    return datetime.now(UTC)

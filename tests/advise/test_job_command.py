@@ -231,7 +231,7 @@ def test_every_rule_has_a_source_and_a_possible_prior():
     for rule in RULES:
         assert rule.source
         assert 0 < rule.prior < 1
-        assert rule.verdict is not Verdict.RELEASE or rule.commands
+        assert rule.verdict is not Verdict.RELEASE or rule.command
 
 
 def test_a_server_that_cannot_be_connected_to_is_in_trouble():

@@ -14,10 +14,18 @@ import pytest
 from condor_advice.advise.advice import Advice, Adviser, decide, policy_notes
 from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold, hold_of_ad
-from condor_advice.advise.remedies import Remedy, named_path, remedy_for, round_up, size_above
+from condor_advice.advise.remedies import (
+    BUILDERS,
+    Remedy,
+    named_path,
+    remedy_for,
+    round_up,
+    size_above,
+)
 from condor_advice.advise.site import Site
 from condor_advice.gather.events import JobId
 from condor_advice.model.held.rules import Verdict, rule_for
+from condor_advice.preprocess.holds.hold_reasons import HOLD_REASONS, HoldReason, RemedyKey
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOTHING = np.empty(0, np.float32)
@@ -334,3 +342,29 @@ def test_a_limit_is_lifted_before_a_release_however_likely_luck_is() -> None:
     rule = rule_for(34, 102, hold.reason)
     found = remedy(hold)
     assert decide(hold, rule, 0.99, True, 0.3, evidence(), found, Site())[0] is Verdict.FIX
+
+
+def test_every_remedy_that_the_table_names_has_a_builder() -> None:
+    assert set(BUILDERS) == set(RemedyKey)
+    named = {reason.rule.builder for reason in HOLD_REASONS if reason.rule}
+    named |= {reason.signs.remedy for reason in HOLD_REASONS if reason.signs}
+    assert named - {None} == set(RemedyKey)
+
+
+@pytest.mark.parametrize("entry", HOLD_REASONS, ids=lambda entry: entry.example[2][:40])
+def test_what_is_done_does_not_depend_on_the_words_of_a_rule(entry: HoldReason) -> None:
+    code, subcode, text = entry.example
+    ad: dict[str, Any] = {"HoldReason": text, "RequestMemory": 2000, "RequestDisk": 1 << 20,
+                          "AllowedExecuteDuration": 60}  # fmt: skip
+    ad |= {"HoldReasonCode": code, "HoldReasonSubCode": subcode} if code is not None else {}
+    hold = hold_of_ad(JobId("ap", 12, 3), ad)
+    rule = rule_for(hold.code, hold.subcode, hold.reason)
+    reworded = replace(rule, name="x", why="y", remedy="z")
+    before, after = (remedy_for(hold, each, evidence(), Site(), NOW) for each in (rule, reworded))
+    assert replace(after, text=before.text) == before
+    for chance, sure in ((0.2, True), (0.9, True), (0.4, False)):
+        verdicts = {
+            decide(hold, each, chance, sure, 0.5, evidence(), before, Site())
+            for each in (rule, reworded)
+        }
+        assert len(verdicts) == 1
