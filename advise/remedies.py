@@ -1,9 +1,9 @@
 """What to do about a hold: words, commands to paste, and where the advice comes from.
 
-The rule for the hold (model/held/rules.py) says in words what facilitators advise. Here that is
-made concrete with what is known of this very job: the size to ask for, the file that is missing,
-the execution point to avoid, the time to wait. Every command is one that HTCondor or a shell takes
-as it stands; each names its job in full, so that it does what it says and no more.
+The table of hold reasons (preprocess/holds/hold_reasons.py) says in general what facilitators
+advise. The builders here make that concrete for one job: the size to request, the missing file, the
+execution point to avoid, the time to wait. Every command can be pasted into a shell as it is, and
+names its job in full, so that it touches no other.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from condor_advice.preprocess.holds.hold_reasons import (
     families_with,
 )
 
-# The share of like jobs that a suggested size is enough for.
+# A suggested size is enough for this share of like jobs.
 QUANTILE = 0.9
-# Fewer like cases than this say nothing about a quantile.
+# A quantile of fewer like cases than this means nothing.
 FEWEST_LIKES = 5
 # Causes that pass by themselves; a retry at once meets them again.
 PASSING = families_with(Trait.PASSES)
@@ -49,14 +49,14 @@ TRANSFER_LIMITS: Mapping[int | None, str] = {
     HoldCode.MAX_TRANSFER_INPUT_SIZE_EXCEEDED: "MaxTransferInputMB",
     HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED: "MaxTransferOutputMB",
 }
-LONGEST_EXPRESSION = 300  # characters of it that are shown
+LONGEST_EXPRESSION = 300  # characters of a policy expression that are shown
 # A release as is would only be stopped at the same limit.
 LIMITED = families_with(Trait.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do, and how sure it is to help where that can be told."""
+    """What to do, and the risk that it is not enough where that is known."""
 
     text: str
     commands: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ class Remedy:
     edits: tuple[tuple[str, str], ...] = ()  # attribute and value, as condor_qedit takes them
     not_before: datetime | None = None
     risk: float | None = None  # of the suggested size being too small; None where unknown
-    gone: bool = False  # a look at the access point shows that the cause is gone
-    by_hand: bool = False  # a part that no command of HTCondor's does
+    gone: bool = False  # the files on the access point show that the cause is gone
+    by_hand: bool = False  # a person has to do or decide a part of it
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `--json` shows."""
@@ -124,7 +124,7 @@ def release_command(hold: Hold) -> str:
 
 
 def qedit_command(hold: Hold, attribute: str, value: str) -> str:
-    """Return the command that sets an attribute; a string or expression is quoted for a shell."""
+    """Return the command that sets an attribute, with its value quoted for a shell."""
     return f"condor_qedit {hold.job} {attribute} {shlex.quote(value)}"
 
 
@@ -134,7 +134,7 @@ def _plain(hold: Hold, rule: Rule) -> Remedy:
 
 
 def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
-    """Advise a release when what passes by itself has had time to pass, longer each time."""
+    """Advise a release once a passing cause has had time to pass, longer after each hold."""
     when = hold.at + timedelta(minutes=site.retry_minutes * max(1, hold.number))
     if when <= now:
         return Remedy("release it", (release_command(hold),), rule.source)
@@ -142,7 +142,7 @@ def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
     local = when.astimezone().strftime("%H:%M" if today else "%H:%M on %d %b")
     waited = f"hold {hold.number} of this job" if hold.number > 1 else "that passes"
     return Remedy(
-        f"release it after {local} ({waited}; trying again at once meets the same trouble)",
+        f"release it after {local} ({waited}; an immediate retry meets the same trouble)",
         (release_command(hold),),
         rule.source,
         not_before=when,
@@ -154,7 +154,7 @@ def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A size to ask for, why, and the share of like cases that needed more."""
+    """A size to request, why, and the share of like cases that needed more."""
 
     value: float
     why: str
@@ -162,37 +162,39 @@ class Size:
 
 
 def size_above(measured: float, kin: Any, overruns: Any, unit: str) -> Size:
-    """Return how much to ask for when a job was stopped at `measured`, so that it needs more.
+    """Return how much to request for a job that was stopped at `measured` and needs more.
 
-    `kin` is what its like that finished has used; `overruns` is what jobs that had been
-    stopped in the same way needed in the end, over what was measured when they were.
+    `kin` is what finished jobs of its kind used. `overruns` is, for jobs stopped in the same way
+    that finished later, what they used in the end over what was measured when they were stopped.
     """
     above = kin[kin > measured]
     if len(above) >= FEWEST_LIKES:
         value = float(np.quantile(above, QUANTILE, method="higher"))
         risk = float(np.mean(above > value))
         why = (
-            f"{len(above)} of {len(kin)} like jobs that finished used more than "
+            f"{len(above)} of {len(kin)} finished jobs of this kind used more than "
             f"{measured:,.0f} {unit}, {QUANTILE:.0%} of them at most {value:,.0f} {unit}"
         )
         return Size(value, why, max(risk, 1 - QUANTILE))
-    ratios = overruns[overruns > 1.0]  # the others got through with what they had: luck
+    ratios = overruns[overruns > 1.0]  # the others finished with what they had, by luck
     if len(ratios) >= FEWEST_LIKES:
         ratio = float(np.quantile(ratios, QUANTILE, method="higher"))
         why = (
-            f"of {len(ratios)} jobs here that were stopped so and finished later with more, "
+            f"of {len(ratios)} jobs here that were stopped like this and finished later with more, "
             f"{QUANTILE:.0%} used at most {ratio:.1f} times what was measured"
         )
         return Size(measured * max(ratio, 1.1), why, 1 - QUANTILE)
-    finished = f"none of {len(kin)} like jobs that finished used more" if len(kin) else (
-        "no like job has finished yet"
-    )  # fmt: skip
-    why = f"{finished}, so nothing tells how much more: twice as much is a first try"
+    finished = (
+        f"no finished job of this kind used more than {measured:,.0f} {unit}"
+        if len(kin)
+        else "no job of this kind has finished yet"
+    )
+    why = f"{finished}, so the need is unknown; doubling it is a first try"
     return Size(2 * measured, why, None)
 
 
 def round_up(value: float, limit: float | None = None) -> int:
-    """Round a size up to two or three figures that people would write, below a cap."""
+    """Round a size up to two or three significant figures, at most to `limit`."""
     step = 64
     while value > 32 * step:
         step *= 2
@@ -214,7 +216,7 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     ]
     if not measured and not request:
         return Remedy(
-            f"{rule.remedy}; what it used was not measured",
+            f"{rule.remedy}; its usage was not measured",
             (),
             rule.source,
             by_hand=True,
@@ -222,14 +224,14 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     peak = max(measured, default=0.0)
     floor = max(peak, request or 0.0)
     kin, overruns = _empty(), _empty()
-    # What jobs used that finished is kept without its time: it may be younger than a past hold.
+    # Usage of finished jobs is kept without its time, so it may be newer than a past hold.
     if hold.kept is not None and hold.episode is not None and not hold.past:
         kin, overruns = hold.kept.memory_of_kin(hold.episode.kin), hold.kept.overruns()
     size = size_above(floor, kin, overruns, "MB")
     value = round_up(size.value, site.max_request_memory_mb)
-    stopped = f"it was stopped at {peak:,.0f} MB" if peak else "what it used was not measured"
-    asked = f", with {request:,.0f} MB asked for," if request else ""
-    text = f"ask for {value:,} MB of memory, then release; {stopped}{asked} and needs more; "
+    stopped = f"it was stopped at {peak:,.0f} MB" if peak else "its usage was not measured"
+    asked = f", having requested {request:,.0f} MB," if request else ""
+    text = f"request {value:,} MB of memory, then release; {stopped}{asked} and needs more; "
     return _resize(hold, rule, "RequestMemory", value, text + size.why, size, floor)
 
 
@@ -242,7 +244,7 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
         if value
     ]
     if not used and not request:
-        return Remedy(f"{rule.remedy}; what it used was not measured", (), rule.source,
+        return Remedy(f"{rule.remedy}; its usage was not measured", (), rule.source,
                       by_hand=True)  # fmt: skip
     peak = max(used, default=0.0)
     floor = max(peak, request or 0.0)
@@ -251,9 +253,9 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
         mates = hold.kept.disk_of_mates(hold.job.cluster)
     size = size_above(floor / 1024, mates, _empty(), "MB")
     value = round_up(size.value, site.max_request_disk_mb)
-    stopped = f"it was stopped at {peak / 1024:,.0f} MB" if peak else "usage was not measured"
-    asked = f", with {request / 1024:,.0f} MB asked for," if request else ""
-    text = f"ask for {value:,} MB of disk, then release; {stopped}{asked} and needs more; "
+    stopped = f"it was stopped at {peak / 1024:,.0f} MB" if peak else "its usage was not measured"
+    asked = f", having requested {request / 1024:,.0f} MB," if request else ""
+    text = f"request {value:,} MB of disk, then release; {stopped}{asked} and needs more; "
     return _resize(hold, rule, "RequestDisk", value * 1024, text + size.why, size, floor)  # in KB
 
 
@@ -262,14 +264,14 @@ def _resize(
 ) -> Remedy:
     if value <= floor:
         return Remedy(
-            "it needs more than this site gives to one job: split the work, or ask the staff",
+            "it needs more than this site gives one job: split the work, or ask the staff",
             (),
             rule.source,
             by_hand=True,
         )
     own = hold.code == HoldCode.JOB_POLICY
     if own:
-        text += "; its own policy stopped it: one with a fixed limit has to be changed as well"
+        text += "; its own policy held it: if that has a fixed limit, change it as well"
         if policies := _own_policies(hold):
             text += f" ({_in_words(policies)})"
     return Remedy(
@@ -294,7 +296,7 @@ def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
     if category:
         return Remedy(
             f"remove it and submit it again in a longer category than {category}; near a site's "
-            "limit let it checkpoint itself",
+            "limit, make it checkpoint itself",
             (f"condor_rm {hold.job}",),
             rule.source,
             by_hand=True,
@@ -303,9 +305,9 @@ def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
         return Remedy(rule.remedy, (), rule.source, by_hand=True)
     value = int(-(-2 * limit // 60) * 60)
     return Remedy(
-        f"allow it {_duration_words(value)}, then release; it was stopped when its "
-        f"{_duration_words(limit)} were over, so what it needs was not measured and twice as "
-        "much is a first try; if it can, let it checkpoint itself",
+        f"allow it {_duration_words(value)}, then release; it was stopped after "
+        f"{_duration_words(limit)}, so the need is unknown and doubling it is a first try; if it "
+        "can, make it checkpoint itself",
         (qedit_command(hold, attribute, str(value)), release_command(hold)),
         rule.source,
         ((attribute, str(value)),),
@@ -318,19 +320,19 @@ _ONE_FILE_MB = re.compile(r"\(max=(\d+) MB, this file=(\d+) MB\)")
 
 @builds(RemedyKey.TRANSFER_SIZE)
 def _transfer_size(hold: Hold, rule: Rule, site: Site) -> Remedy:
-    """Raise the limit to what the reason names; that it is to be raised is for a person to say."""
+    """Raise the limit to what the reason states; whether to raise it is a person's decision."""
     total, one = _TOTAL_MB.search(hold.reason), _ONE_FILE_MB.search(hold.reason)
     if total:
-        needed, why = int(total[1]), f"its files have {int(total[1]):,} MB"
+        needed, why = int(total[1]), f"its files total {int(total[1]):,} MB"
     elif one:
-        needed = int(one[1]) + int(one[2])  # before it there may have been files up to the limit
-        why = f"one file has {int(one[2]):,} MB, and there may be more behind it"
+        needed = int(one[1]) + int(one[2])  # files up to the limit may have come before it
+        why = f"one file has {int(one[2]):,} MB, and more may follow"
     else:
         return _plain(hold, rule)
     attribute, value = TRANSFER_LIMITS[hold.code], str(needed + 1)  # sizes are rounded
     return Remedy(
-        f"{why}: if that is meant to be, these commands raise the job's limit; otherwise name "
-        "fewer files, or large ones by the URLs of a file server",
+        f"{why}: if that is intended, these commands raise the job's limit; otherwise list "
+        "fewer files, or URLs of a file server for large ones",
         (qedit_command(hold, attribute, value), release_command(hold)),
         rule.source,
         ((attribute, value),),
@@ -356,20 +358,20 @@ def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
         return _plain(hold, rule)
     release = (release_command(hold),)
     quoted = shlex.quote(path)
-    # Only where the job is live are we on its access point, and looking makes sense.
+    # Only a live job is on this access point, where its files can be looked at.
     if hold.family == Family.WORKING_DIRECTORY:
         if hold.ad and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
-            return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
+            return Remedy(f"{path} exists now: release it", release, rule.source, gone=True)
         return Remedy(
-            f"make {path}, then release", (f"mkdir -p {quoted}", *release), rule.source,
+            f"create {path}, then release", (f"mkdir -p {quoted}", *release), rule.source,
             by_hand=True,
         )  # fmt: skip
     if hold.ad:
         if os.access(path, os.R_OK):
-            return Remedy(f"{path} is there now: release it", release, rule.source, gone=True)
+            return Remedy(f"{path} exists now: release it", release, rule.source, gone=True)
         if os.path.exists(path):
             return Remedy(
-                f"let {path} be read, then release",
+                f"make {path} readable, then release",
                 (f"chmod u+r {quoted}", *release),
                 rule.source,
                 by_hand=True,
@@ -378,21 +380,21 @@ def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
         if moved:
             named, edit = moved
             return Remedy(
-                f"{path} is not there, and {named} has its name: if that is the one, these "
-                "commands take it; otherwise put the file there and release",
+                f"{path} does not exist, but {named} has the same name: if that is the one, these "
+                "commands use it; otherwise put the file there and release",
                 (qedit_command(hold, "TransferInput", edit), *release), rule.source,
                 (("TransferInput", edit),), by_hand=True,
             )  # fmt: skip
         near = _nearest(path)
         if near:
             return Remedy(
-                f"{path} is not there; did you mean {near}? Put the file there, or correct the "
+                f"{path} does not exist; did you mean {near}? Put the file there, or correct the "
                 f"path with {_edit_of(hold, path)}, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
     return Remedy(
         f"put {path} there, or correct its path with {_edit_of(hold, path)} "
-        "(a submit file that is edited now changes only jobs submitted later), then release",
+        "(editing the submit file changes only jobs submitted later), then release",
         release,
         rule.source,
         by_hand=True,
@@ -400,9 +402,10 @@ def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
 
 
 def _edit_of(hold: Hold, path: str) -> str:
-    """Return the edit that corrects a path, with the quotes without which it is an expression.
+    """Return the edit that corrects a path.
 
-    The executable and the input stand in attributes of their own.
+    Without the inner quotes HTCondor would take the path for an expression. The executable and
+    standard input have attributes of their own.
     """
     directory = str(hold.ad.get("Iwd", ""))
     for attribute in ("Cmd", "In"):
@@ -411,7 +414,7 @@ def _edit_of(hold: Hold, path: str) -> str:
     return """`condor_qedit JOB TransferInput '"FILES"'`"""
 
 
-# Looking for files must stay quick, also for thousands of jobs in large directories.
+# Looking for files must stay quick, even for thousands of jobs in large directories.
 MOST_FILES_LOOKED_AT = 5000
 MOST_NAMES_COMPARED = 300
 LOOK_AGAIN_SECONDS = 30.0
@@ -419,7 +422,7 @@ LOOK_AGAIN_SECONDS = 30.0
 
 @lru_cache(maxsize=64)
 def _files_below(directory: str, when: int) -> dict[str, list[str]]:
-    """Return where files lie in a directory and two levels below it, by their names."""
+    """Return the paths of files in a directory and two levels below it, by file name."""
     found: dict[str, list[str]] = {}
     count = 0
     for place, folders, files in os.walk(directory):
@@ -434,11 +437,11 @@ def _files_below(directory: str, when: int) -> dict[str, list[str]]:
 
 
 def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
-    """Return the one file of that name elsewhere, and what TransferInput is to be with it."""
+    """Return the only other file of that name, and TransferInput with it."""
     directory = str(hold.ad.get("Iwd", ""))
     if not directory or hold.code != HoldCode.TRANSFER_INPUT_ERROR:
         return None
-    # With `--watch` files come and go.
+    # With `--watch` files come and go, so what was found soon expires.
     files = _files_below(directory, int(time.monotonic() // LOOK_AGAIN_SECONDS))
     places = [place for place in files.get(os.path.basename(path), []) if place != path]
     listed = [word.strip() for word in str(hold.ad.get("TransferInput", "")).split(",")]
@@ -455,7 +458,7 @@ def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
 
 
 def _nearest(path: str) -> str | None:
-    """Return the file whose name is nearly the one that is missing."""
+    """Return the file whose name is closest to the missing one's."""
     import difflib
 
     directory, name = os.path.split(path)
@@ -471,7 +474,7 @@ def _nearest(path: str) -> str | None:
 
 @builds(RemedyKey.PROGRAM)
 def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
-    """Look at the executable itself where it can be seen."""
+    """Look at the executable itself where it can be read."""
     command = str(hold.ad.get("Cmd", ""))
     path = os.path.join(str(hold.ad.get("Iwd", "")), command) if command else ""
     release = (release_command(hold),)
@@ -483,8 +486,8 @@ def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
     quoted = shlex.quote(path)
     if first.startswith(b"#!") and first.rstrip(b"\n").endswith(b"\r"):
         return Remedy(
-            f"{path} was written on Windows: take the carriage returns out (as dos2unix does), "
-            "then release",
+            f"{path} was written on Windows: remove the carriage returns (as dos2unix does), then "
+            "release",
             (f"sed -i 's/\\r$//' {quoted}", *release),
             "CHTC user guides, DOS line ends",
             by_hand=True,
@@ -493,8 +496,8 @@ def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
         interpreter = first[2:].split()[0].decode("utf-8", "replace") if first[2:].split() else ""
         if interpreter and not os.path.exists(interpreter):
             return Remedy(
-                f"the first line of {path} names {interpreter}, which is not on this machine "
-                "either: correct it, then release",
+                f"the first line of {path} names {interpreter}, which does not exist on this "
+                "machine either: correct it, then release",
                 release, rule.source, by_hand=True,
             )  # fmt: skip
     if not os.access(path, os.X_OK) and hold.family == Family.EXEC_PERMISSION:
@@ -509,16 +512,16 @@ def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
 
 @builds(RemedyKey.OUTPUT)
 def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
-    """Say how the program ended, and where it says why, as far as that came home."""
+    """Say how the program ended, and which of its files may say why."""
     path = named_path(hold.reason)
     ended = _ended(hold)
     if path is None or not ended:
         return _plain(hold, rule)
     said = _said(hold)
-    look = f"look at what it said in {said}" if said else "find out why"
+    look = f"look at its messages in {said}" if said else "find out why"
     return Remedy(
-        f"{ended} and left no {os.path.basename(path)}: {look}; correct the program, or the list "
-        "with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
+        f"{ended} without writing {os.path.basename(path)}: {look}; correct the program, or "
+        "the list with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
         (*((f"tail {shlex.quote(said)}",) if said else ()), release_command(hold)),
         rule.source,
         by_hand=True,
@@ -526,14 +529,14 @@ def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
 
 
 def _ended(hold: Hold) -> str:
-    """Say how the job's last run ended, where its ad tells."""
+    """Say how the job's last run ended, if its ad has that."""
     if hold.ad.get("ExitBySignal") is True and "ExitSignal" in hold.ad:
-        return f"it was ended by signal {hold.ad['ExitSignal']}"
+        return f"it was killed by signal {hold.ad['ExitSignal']}"
     return f"it ended with exit code {hold.ad['ExitCode']}" if "ExitCode" in hold.ad else ""
 
 
 def _said(hold: Hold) -> str:
-    """Return the job's error file, or else its output file, if there is anything in it."""
+    """Return the job's error file, or else its output file, if it is not empty."""
     for name in ("Err", "Out"):
         path = os.path.join(str(hold.ad.get("Iwd", "")), str(hold.ad.get(name) or os.devnull))
         if os.path.isfile(path) and os.path.getsize(path):
@@ -543,7 +546,7 @@ def _said(hold: Hold) -> str:
 
 @builds(RemedyKey.POLICY)
 def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
-    """Show the owner's own expression, and how the program ended if that is what it looks at."""
+    """Show the owner's own expression, and how the program ended if OnExitHold held it."""
     policies = _own_policies(hold)
     text = rule.remedy
     if [*policies] == ["OnExitHold"] and _ended(hold):
@@ -555,7 +558,7 @@ def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
 
 
 def _own_policies(hold: Hold) -> dict[str, str]:
-    """Return the expressions by which the job's owner holds it, where such a one held it."""
+    """Return the owner's own hold expressions, if one of them held the job."""
     if hold.code != HoldCode.JOB_POLICY:
         return {}
     written = {name: hold.ad.get(name) for name in ("PeriodicHold", "OnExitHold")}
@@ -572,8 +575,8 @@ def _in_words(policies: Mapping[str, str]) -> str:
 @builds(RemedyKey.CREDENTIAL)
 def _credential(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return Remedy(
-        "renew the credential that its transfers use (a token or proxy that expired, or one that "
-        "does not cover this path), then release",
+        "renew the credential that its transfers use (the token or proxy has expired, or does "
+        "not cover this path), then release",
         (release_command(hold),),
         rule.source,
         by_hand=True,
@@ -581,7 +584,7 @@ def _credential(hold: Hold, rule: Rule, site: Site) -> Remedy:
 
 
 def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
-    """Keep the job away from an execution point that holds what comes to it."""
+    """Keep the job away from an execution point where jobs are held."""
     source = "TreeMaker wiki; pycbc 763; glideinWMS 331 (black holes)"
     words = (
         f"keep it away from {hold.point}, where {evidence.point_holds} jobs were held for this "
@@ -591,7 +594,7 @@ def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
     if requirements is None:
         return Remedy(words, (release_command(hold),), source, by_hand=True)
     away = f'(TARGET.Machine =!= "{hold.point}")'
-    if "@" in hold.point:  # one of several on its machine: only the slots' names tell them apart
+    if "@" in hold.point:  # several on one machine: only slot names tell them apart
         ending = f"@{hold.point}"
         away = f'(substr(TARGET.Name, -{len(ending)}) =!= "{ending}")'
     old = str(requirements)

@@ -295,7 +295,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Signs(Family.SUBMITTED_ON_HOLD, always=(HoldCode.SUBMITTED_ON_HOLD,)),
         Rule(
             RuleId.SUBMITTED_ON_HOLD, "submitted on hold", Verdict.ASK, 0.8,
-            "it was submitted with `hold = true`", "release it when it is to start",
+            "it was submitted with `hold = true`", "release it when it should start",
             _HTC, (Match((HoldCode.SUBMITTED_ON_HOLD,)),),
         ),
     ),
@@ -305,7 +305,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Rule(
             RuleId.SPOOLING, "spooling", Verdict.ASK, 0.9,
             "its input files are still being spooled",
-            "wait: it is released by itself when they have arrived",
+            "wait: HTCondor releases it once they have arrived",
             _HTC, (Match((HoldCode.SPOOLING_INPUT,)),), command="",
         ),
     ),
@@ -321,10 +321,10 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.INPUT_TOO_LARGE, "transfer too large", Verdict.FIX, 0.05,
-            "its input files are larger than it, or this access point, lets be transferred",
+            "its input files exceed the transfer limit of the job or of this access point",
             "raise the job's own limit with `condor_qedit JOB MaxTransferInputMB`, then release; "
-            "where the access point sets the limit, move large files to a file server and name "
-            "their URLs",
+            "if the access point sets the limit, put large files on a file server and list their "
+            "URLs",
             _HTC, (Match((HoldCode.MAX_TRANSFER_INPUT_SIZE_EXCEEDED,)),),
             builder=RemedyKey.TRANSFER_SIZE,
         ),
@@ -333,9 +333,9 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (33, 0, "sending file /x/big: max total download bytes exceeded (max=1 MB)"),
         rule=Rule(
             RuleId.OUTPUT_TOO_LARGE, "transfer too large", Verdict.FIX, 0.05,
-            "its output files are larger than it, or this access point, lets be transferred",
+            "its output files exceed the transfer limit of the job or of this access point",
             "raise the job's own limit with `condor_qedit JOB MaxTransferOutputMB`, then release; "
-            "where the access point sets the limit, send large files to a file server with "
+            "if the access point sets the limit, send large files to a file server with "
             "transfer_output_remaps",
             _HTC, (Match((HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED,)),),
             builder=RemedyKey.TRANSFER_SIZE,
@@ -354,7 +354,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Rule(
             RuleId.CONTAINER_IMAGE, "container image", Verdict.FIX, 0.15,
             "its container image cannot be used",
-            "check the name of the image, and that it is built for amd64",
+            "check the image's name, and that it is built for amd64",
             f"{_HTC}; {_CHTC}", (Match((HoldCode.INVALID_DOCKER_IMAGE,)),),
         ),
     ),
@@ -369,8 +369,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.OVER_MEMORY, "over memory", Verdict.FIX, 0.05,
-            "it used more memory than it asked for, and would again",
-            "ask for more memory, then release", f"{_HTC} (34/102); {_CHTC}",
+            "it used more memory than it requested, and would again",
+            "request more memory, then release", f"{_HTC} (34/102); {_CHTC}",
             (
                 Match(_RESOURCES, (_MEMORY_SUBCODE,)),
                 Match(
@@ -393,8 +393,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.OVER_DISK, "over disk", Verdict.FIX, 0.05,
-            "it used more scratch disk than it asked for, and would again",
-            "ask for more disk, then release", f"{_HTC} (34/104)",
+            "it used more scratch disk than it requested, and would again",
+            "request more disk, then release", f"{_HTC} (34/104)",
             (
                 Match(_RESOURCES, (_DISK_SUBCODE,)),
                 Match(
@@ -434,9 +434,9 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.OVER_RUN_TIME, "over its allowed run time", Verdict.FIX, 0.05,
-            "it ran as long as it is allowed to, and would again",
-            "allow it longer, or submit it in a longer duration category; if it is near a site's "
-            "limit, let it checkpoint itself",
+            "it reached its run time limit, and would again",
+            "raise its limit, or submit it in a longer duration category; near a site's limit, "
+            "make it checkpoint itself",
             f"{_OSP}, job duration categories",
             (Match((HoldCode.JOB_DURATION_EXCEEDED, HoldCode.JOB_EXECUTE_EXCEEDED)),),
             builder=RemedyKey.DURATION,
@@ -470,8 +470,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
             RuleId.WRONG_ADDRESS, "wrong address", Verdict.FIX, 0.1,
             "a file server has no such file",
             "put the file there, or correct the URL with `condor_qedit JOB TransferInput "
-            "'\"FILES\"'` (a submit file that is edited now changes only jobs submitted later), "
-            "then release",
+            "'\"FILES\"'` (editing the submit file changes only jobs submitted later), then "
+            "release",
             f"{_TED} (Specification)",
             (Match(_TRANSFERS, pattern=r"\b404\b|not found on (the )?server"),),
         ),
@@ -487,7 +487,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.FILE_SERVER_TROUBLE, "file server trouble", Verdict.RELEASE, 0.6,
-            "a file server or the way to it failed; that passes",
+            "a file server or the network to it failed; that passes",
             "release it after a while", f"{_TED} (Contact, Transfer)",
             (
                 Match(
@@ -503,7 +503,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (13, 62, "Transfer input files failure at execution point slot1@ep: stalled"),
         rule=Rule(
             RuleId.TRANSFER_TIMED_OUT, "transfer took too long", Verdict.RELEASE, 0.6,
-            "the transfer plug-in ran out of time", "release it after a while",
+            "the transfer plug-in timed out", "release it after a while",
             "HTCondor manual, vacate reason codes (62)",
             (Match(_TRANSFERS, (_PLUGIN_TIMED_OUT,)),),
         ),
@@ -517,7 +517,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Rule(
             RuleId.PLUGIN_MISSING, "transfer plug-in missing", Verdict.RELEASE, 0.7,
             "the execution point has no working plug-in for the transfer",
-            "release it; another execution point will do",
+            "release it; another execution point will probably have one",
             "HTCondor manual, vacate reason codes (-1001 to -1004)",
             (Match(_TRANSFERS, _NO_PLUGIN),),
         ),
@@ -526,8 +526,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (12, 122, "writing to file /home/anna/out: (errno 122) Disk quota exceeded"),
         rule=Rule(
             RuleId.OVER_QUOTA, "over quota", Verdict.FIX, 0.1,
-            "there is no room left where its output goes",
-            "free some space or ask for quota, then release", f"{_OSP}, managing data",
+            "no space is left where its output goes",
+            "free some space or ask for more quota, then release", f"{_OSP}, managing data",
             (Match(_TRANSFERS, pattern=r"quota|no space left|disk full|errno 28|errno 122"),),
         ),
     ),
@@ -549,8 +549,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (7, 13, "Failed to open '/home/anna/out' as standard output: Permission denied"),
         rule=Rule(
             RuleId.NO_PERMISSION, "no permission", Verdict.FIX, 0.1,
-            "a file or directory may not be read or written",
-            "correct its permissions, then release", _HTC,
+            "it may not read or write a file or directory",
+            "correct the permissions, then release", _HTC,
             (Match((*_PROCESS, *_STANDARD_FILES, *_TRANSFERS), _DENIED_ERRNOS),),
         ),
     ),
@@ -558,7 +558,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (12, 20, "writing to file /home/anna/out/a: (errno 20) Not a directory"),
         rule=Rule(
             RuleId.OUTPUT_PATH_UNUSABLE, "transfer failed at the access point", Verdict.FIX, 0.15,
-            "a path for its output does not work", "correct the path, then release", _HTC,
+            "a path for its output cannot be used", "correct the path, then release", _HTC,
             (Match((*_STANDARD_FILES, HoldCode.TRANSFER_OUTPUT_ERROR), (20, 21, 30)),),
         ),
     ),
@@ -584,7 +584,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.INPUT_FILE_MISSING, "input file missing", Verdict.FIX, 0.15,
-            "a file in transfer_input_files, or the executable, is not there",
+            "a file in transfer_input_files, or the executable, is missing",
             "put the file there or correct its path, then release",
             f"{_OSP}, monitoring and reviewing jobs",
             (Match((HoldCode.TRANSFER_INPUT_ERROR,), (_ENOENT,)),),
@@ -615,8 +615,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.OUTPUT_FILE_MISSING, "output file missing", Verdict.FIX, 0.25,
-            "the job ended without writing a file named in transfer_output_files",
-            "read its error file: did it fail? Correct the program, or the list with "
+            "the job ended without writing a file listed in transfer_output_files",
+            "read its error file to see whether it failed; correct the program, or the list with "
             "`condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
             "OSG tutorial on errors (error101)",
             (Match(_TRANSFERS, (_ENOENT,), r"output|sending file|reading from file"),),
@@ -643,8 +643,9 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (12, 0, "Transfer output files failure at execution point slot1@ep"),
         rule=Rule(
             RuleId.TRANSFER_FAILED, "transfer failed", Verdict.RELEASE, 0.45,
-            "a file transfer failed for another reason",
-            "release it once; look if it comes back", "OSG tutorial on errors (error101)",
+            "a file transfer failed for some other reason",
+            "release it once; investigate if the hold comes back",
+            "OSG tutorial on errors (error101)",
             (
                 Match(
                     (HoldCode.COMMON_TRANSFER_FAILED, HoldCode.INVALID_TRANSFER_ACK, *_TRANSFERS,
@@ -665,7 +666,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (6, 2, "Error from slot1@ep: Failed to execute '/x/job.sh': invalid interpreter (/bin/x)"),
         rule=Rule(
             RuleId.BAD_FIRST_LINE, "bad first line", Verdict.FIX, 0.05,
-            "the script's first line names a program that is not there",
+            "the script's first line names a program that does not exist",
             "correct the `#!` line; if the script was written on Windows, run dos2unix on it",
             f"{_CHTC}, DOS line ends", (Match(_PROCESS, (_ENOENT,), r"interpreter|\^M|\\r"),),
         ),
@@ -679,9 +680,9 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.EXECUTABLE_MISSING, "executable missing", Verdict.FIX, 0.2,
-            "the execution point has no such program, or the script has DOS line ends",
-            "install the program there or transfer it with the job; a script with DOS line ends "
-            "needs dos2unix; then release",
+            "the execution point lacks this program, or the script has DOS line endings",
+            "install the program there or transfer it with the job; run dos2unix on a script with "
+            "DOS line endings; then release",
             f"{_CHTC}, DOS line ends", (Match(_PROCESS, (_ENOENT,)),),
         ),
     ),
@@ -694,9 +695,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.NOT_A_PROGRAM, "not a program", Verdict.FIX, 0.05,
-            "the executable is not a program for this kind of machine",
-            "build it for the execution points, or begin the script with a `#!` line; then "
-            "release",
+            "the executable does not run on this kind of machine",
+            "build it for the execution points, or start the script with a `#!` line; then release",
             _HTC, (Match(_PROCESS, (_ENOEXEC,)),),
         ),
     ),
@@ -758,10 +758,10 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.OWN_POLICY, "its own policy", Verdict.ASK, 0.4,
-            "its owner's periodic_hold or on_exit_hold was true",
-            "look at what the expression guards against: a licence server that was down passes, "
-            "a bug does not; a limit that was meant for other jobs is lifted with `condor_qedit "
-            "JOB PeriodicHold false` (or OnExitHold)",
+            "its own periodic_hold or on_exit_hold became true",
+            "look at what the expression guards against: a licence server outage passes, a bug "
+            "does not; if the limit was meant for other jobs, lift it with `condor_qedit JOB "
+            "PeriodicHold false` (or OnExitHold)",
             _HTC, (Match((HoldCode.JOB_POLICY,)),), builder=RemedyKey.POLICY,
         ),
     ),
@@ -775,7 +775,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         ),
         Rule(
             RuleId.POLICY_UNDEFINED, "policy undefined", Verdict.FIX, 0.05,
-            "a policy expression of the job has no value",
+            "a policy expression of the job is undefined",
             "correct the expression with condor_qedit, then release", _HTC,
             (
                 Match(
@@ -795,7 +795,7 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Rule(
             RuleId.SITE_POLICY, "site policy", Verdict.ASK, 0.3,
             "a policy of this access point held it",
-            "read the reason; ask the facilitators if it does not say what to change",
+            "read the reason; if it does not say what to change, ask the facilitators",
             f"{_OSP}, policies",
             (Match((HoldCode.SYSTEM_POLICY, HoldCode.SYSTEM_POLICY_UNDEFINED)),),
         ),
@@ -864,8 +864,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         Signs(Family.CHECKPOINT, otherwise=(Match((HoldCode.FAILED_TO_CHECKPOINT,)),)),
         Rule(
             RuleId.CHECKPOINT_FAILED, "checkpoint failed", Verdict.FIX, 0.3,
-            "it failed when it was asked to checkpoint",
-            "look at its error file, then release",
+            "it failed to checkpoint",
+            "read its error file, then release",
             _HTC, (Match((HoldCode.FAILED_TO_CHECKPOINT,)),),
         ),
     ),
@@ -889,8 +889,8 @@ HOLD_REASONS: tuple[HoldReason, ...] = (
         (99, 0, "something new"),
         Signs(Family.OTHER, otherwise=(Match(),)),
         Rule(
-            RuleId.UNKNOWN, "reason not known", Verdict.ASK, 0.35, "no rule knows this reason",
-            "read the reason; release once if it looks transient", "ours", (Match(),),
+            RuleId.UNKNOWN, "reason not known", Verdict.ASK, 0.35, "no rule covers this reason",
+            "read the reason; release it once if it looks transient", "ours", (Match(),),
         ),
     ),
 )  # fmt: skip

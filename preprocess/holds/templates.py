@@ -2,11 +2,11 @@
 
 HTCondor writes hosts, paths, sizes and users into its reasons, so nearly every text is
 unique. A *template* is the text with these taken out: `Transfer input files failure at access
-point <host> … (errno 2) No such file or directory`. Above it stands the *family*, which joins
+point <host> … (errno 2) No such file or directory`. A *family* (see hold_reasons.py) joins the
 wordings and codes that different versions of HTCondor use for the same fault.
 
-Texts are taken word by word, and what a word becomes is remembered: of the thirty words of a
-reason most have been seen before, so that a reason costs microseconds.
+Texts are masked word by word, and masked words are remembered: most of the thirty words of a reason
+have been seen before, so a reason costs microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from condor_advice.preprocess.holds.hold_reasons import Family, Trait, families_
 FAMILIES = tuple(Family)  # a family's place is its number in tensors and tables
 FAMILY_INDEX: dict[str, int] = {family: index for index, family in enumerate(FAMILIES)}
 TEMPLATE_BUCKETS = 1024  # of the template's embedding index; 0 is no template
-MAX_WORDS = 40  # of a template; what a container engine prints may be a page long
+MAX_WORDS = 40  # of a template; a container engine may print a page
 _CACHED_WORDS = 200_000
 
 
@@ -32,7 +32,7 @@ class Reason:
 
     template: str
     family: Family
-    point: str  # the execution point's slot, empty where the text names none
+    point: str  # the execution point's slot, empty if the text names none
     used_mb: float | None
     limit_mb: float | None
     errno: int | None
@@ -56,7 +56,7 @@ def bucket_of(template_id: int) -> int:
 
 
 class _Late:
-    """A pattern that is compiled at its first use: who only reads a store needs none of them."""
+    """A pattern compiled at its first use: reading a store needs none of them."""
 
     search: Callable[[str], re.Match[str] | None]
     match: Callable[[str], re.Match[str] | None]
@@ -134,7 +134,7 @@ _SIZED = families_with(Trait.SIZED)
 
 
 def _amount(pattern: _Late, text: str) -> float | None:
-    """Return a size in MB, unless the text has a unit of its own; bare numbers are as they are."""
+    """Return a size in MB; a number without a unit is taken as it is."""
     found = pattern.search(text)
     if found is None:
         return None
@@ -142,7 +142,7 @@ def _amount(pattern: _Late, text: str) -> float | None:
 
 
 def _simplify(text: str) -> str:
-    """Bring the shapes that vary within one version to one."""
+    """Rewrite variants of one wording to the same text."""
     if "\n" in text:
         text = text.replace("\n", " ")
     if " with arguments " in text:
@@ -166,7 +166,7 @@ _words: dict[str, tuple[str, str]] = {}  # word -> (masked, kind of variable or 
 
 
 def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Replace the variables of a text; return it with what was replaced."""
+    """Mask the variables of a text; return it with the variables."""
     masked: list[str] = []
     variables: list[tuple[str, str]] = []
     before = ""
@@ -180,7 +180,7 @@ def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
                 word = word.replace(core, f"<{kind}>", 1) if core else word
             masked.append(word)
         elif before.endswith("errno") or before in _KEPT_NEXT:
-            masked.append(word)  # these numbers say which fault it is
+            masked.append(word)  # these numbers tell faults apart
         else:
             found = known.get(word)
             if found is None:

@@ -66,7 +66,7 @@ def test_a_size_is_a_quantile_of_like_jobs_that_finished_above_the_limit() -> No
     size = size_above(1000, kin, NOTHING, "MB")
     assert size.value == 9000  # nine of ten of those above, rounded up to one that was seen
     assert size.risk == pytest.approx(0.1)
-    assert "10 of 30 like jobs that finished used more than 1,000 MB" in size.why
+    assert "10 of 30 finished jobs of this kind used more than 1,000 MB" in size.why
 
 
 def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
@@ -74,13 +74,13 @@ def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
     size = size_above(1000, kin, overruns, "MB")
     assert size.value == pytest.approx(1600)
     assert size.risk == pytest.approx(0.1)
-    assert "of 5 jobs here that were stopped so and finished later with more" in size.why
+    assert "of 5 jobs here that were stopped like this and finished later with more" in size.why
 
 
 def test_where_nothing_was_measured_a_first_try_is_called_one() -> None:
     size = size_above(1000, np.array([500.0, 700.0]), NOTHING, "MB")
     assert (size.value, size.risk) == (2000, None)
-    assert "none of 2 like jobs that finished used more" in size.why
+    assert "no finished job of this kind used more than 1,000 MB" in size.why
     assert "first try" in size.why
 
 
@@ -98,7 +98,7 @@ def test_memory_is_asked_for_above_what_was_used_and_requested() -> None:
     assert attribute == "RequestMemory"
     assert int(value) > 2100
     assert found.commands == (f"condor_qedit 12.3 RequestMemory {value}", "condor_release 12.3")
-    assert "stopped at 2,100 MB, with 2,000 MB asked for" in found.text
+    assert "stopped at 2,100 MB, having requested 2,000 MB" in found.text
 
 
 def test_disk_is_asked_for_in_the_units_that_condor_has() -> None:
@@ -215,14 +215,18 @@ def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
     ad: dict[str, Any] = {"Iwd": str(tmp_path), "Err": "a b.err", "Out": "a.out"}
     assert "read its error file" in remedy(held(12, 2, reason, **ad)).text
     found = remedy(held(12, 2, reason, ExitCode=3, **ad))
-    assert found.text.startswith("it ended with exit code 3 and left no result.txt: find out why")
+    assert found.text.startswith(
+        "it ended with exit code 3 without writing result.txt: find out why"
+    )
     (tmp_path / "a b.err").touch()
     (tmp_path / "a.out").write_text("no licence\n")
     found = remedy(held(12, 2, reason, ExitCode=3, **ad))
     assert found.commands == (f"tail {tmp_path}/a.out", "condor_release 12.3")
     (tmp_path / "a b.err").write_text("killed\n")
     found = remedy(held(12, 2, reason, ExitBySignal=True, ExitSignal=9, **ad))
-    assert found.text.startswith("it was ended by signal 9 and left no result.txt: look at what")
+    assert found.text.startswith(
+        "it was killed by signal 9 without writing result.txt: look at its"
+    )
     assert shlex.split(found.commands[0]) == ["tail", f"{tmp_path}/a b.err"]
     assert found.by_hand
 
@@ -243,7 +247,7 @@ def test_an_owners_limit_on_memory_may_have_to_be_changed_as_well() -> None:
     found = remedy(held(3, 0, words, RequestMemory=2000, MemoryUsage=2100, PeriodicHold=limit))
     edit, _ = found.commands
     assert edit.startswith("condor_qedit 12.3 RequestMemory ")
-    assert f"a fixed limit has to be changed as well (PeriodicHold is `{limit}`)" in found.text
+    assert f"has a fixed limit, change it as well (PeriodicHold is `{limit}`)" in found.text
     assert found.by_hand  # an edit alone may lead to the same hold again and again
 
 
