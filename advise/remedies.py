@@ -84,29 +84,32 @@ class Remedy:
 
 Builder = Callable[[Hold, Rule, Site], Remedy]
 BUILDERS: dict[RemedyKey, Builder] = {}
-# These raise a limit that stopped the job, which it would meet on any execution point.
-_RAISES_LIMIT = frozenset(
-    {RemedyKey.MEMORY, RemedyKey.DISK, RemedyKey.DURATION, RemedyKey.TRANSFER_SIZE}
-)
+# Builders that raise the limit that stopped the job: it would meet that on any execution point.
+_RAISE_LIMITS: set[RemedyKey] = set()
 _REMEDY_OF_FAMILY = {signs.family: signs.remedy for signs in all_signs()}
 
 
-def builds(key: RemedyKey) -> Callable[[Builder], Builder]:
+def builds(key: RemedyKey, *, raises_limit: bool = False) -> Callable[[Builder], Builder]:
     """Register the builder of a kind of remedy that the table of hold reasons names."""
 
     def register(builder: Builder) -> Builder:
         assert key not in BUILDERS, f"two builders for {key}"
         BUILDERS[key] = builder
+        if raises_limit:
+            _RAISE_LIMITS.add(key)
         return builder
 
     return register
 
 
 def remedy_for(hold: Hold, rule: Rule, evidence: Evidence, site: Site, now: datetime) -> Remedy:
-    """Return what to do about a hold if it is not simply released."""
+    """Return what to do about a hold if it is not simply released.
+
+    A limit comes first, then a bad execution point, then what the family or the rule asks for.
+    """
     fits = rule.builder_for is None or rule.builder_for == hold.family
     of_rule = rule.builder if fits else None
-    if of_rule in _RAISES_LIMIT:
+    if of_rule in _RAISE_LIMITS:
         return BUILDERS[of_rule](hold, rule, site)
     if evidence.black_hole and hold.point and hold.family in POINTS_FAULT:
         return _elsewhere(hold, evidence)
@@ -184,11 +187,15 @@ def size_above(measured: float, kin: Any, overruns: Any, unit: str) -> Size:
             f"{QUANTILE:.0%} used at most {ratio:.1f} times what was measured"
         )
         return Size(measured * max(ratio, 1.1), why, 1 - QUANTILE)
-    finished = (
-        f"no finished job of this kind used more than {measured:,.0f} {unit}"
-        if len(kin)
-        else "no job of this kind has finished yet"
-    )
+    if not len(kin):
+        finished = "no job of this kind has finished yet"
+    elif len(above):
+        finished = (
+            f"only {len(above)} of {len(kin)} finished jobs of this kind used more than "
+            f"{measured:,.0f} {unit}"
+        )
+    else:
+        finished = f"no finished job of this kind used more than {measured:,.0f} {unit}"
     why = f"{finished}, so the need is unknown; doubling it is a first try"
     return Size(2 * measured, why, None)
 
@@ -202,7 +209,7 @@ def round_up(value: float, limit: float | None = None) -> int:
     return rounded if limit is None else min(rounded, int(limit))
 
 
-@builds(RemedyKey.MEMORY)
+@builds(RemedyKey.MEMORY, raises_limit=True)
 def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestMemory")) or hold.feature("job_memory_request")
     measured = [
@@ -235,7 +242,7 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return _resize(hold, rule, "RequestMemory", value, text + size.why, size, floor)
 
 
-@builds(RemedyKey.DISK)
+@builds(RemedyKey.DISK, raises_limit=True)
 def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestDisk")) or hold.feature("job_disk_request")
     used = [
@@ -284,7 +291,7 @@ def _resize(
     )
 
 
-@builds(RemedyKey.DURATION)
+@builds(RemedyKey.DURATION, raises_limit=True)
 def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
     allowed = _number(hold.ad.get("AllowedExecuteDuration"))
     attribute = "AllowedExecuteDuration"
@@ -318,15 +325,15 @@ _TOTAL_MB = re.compile(r"SizeMB \((\d+)\) is greater than")
 _ONE_FILE_MB = re.compile(r"\(max=(\d+) MB, this file=(\d+) MB\)")
 
 
-@builds(RemedyKey.TRANSFER_SIZE)
+@builds(RemedyKey.TRANSFER_SIZE, raises_limit=True)
 def _transfer_size(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Raise the limit to what the reason states; whether to raise it is a person's decision."""
-    total, one = _TOTAL_MB.search(hold.reason), _ONE_FILE_MB.search(hold.reason)
+    total, file = _TOTAL_MB.search(hold.reason), _ONE_FILE_MB.search(hold.reason)
     if total:
         needed, why = int(total[1]), f"its files total {int(total[1]):,} MB"
-    elif one:
-        needed = int(one[1]) + int(one[2])  # files up to the limit may have come before it
-        why = f"one file has {int(one[2]):,} MB, and more may follow"
+    elif file:
+        needed = int(file[1]) + int(file[2])  # files up to the limit may have come before it
+        why = f"one file has {int(file[2]):,} MB, and more may follow"
     else:
         return _plain(hold, rule)
     attribute, value = TRANSFER_LIMITS[hold.code], str(needed + 1)  # sizes are rounded
@@ -347,8 +354,8 @@ _FILE = re.compile(r"(?:file|directory|execute|open) '?(/[^:'\n]+?)'?(?::| with 
 
 def named_path(reason: str) -> str | None:
     """Return the file or directory that a hold reason names."""
-    found = _FILE.search(reason)
-    return found[1].strip() if found else None
+    path = _FILE.search(reason)
+    return path[1].strip() if path else None
 
 
 @builds(RemedyKey.PATH)
@@ -423,17 +430,17 @@ LOOK_AGAIN_SECONDS = 30.0
 @lru_cache(maxsize=64)
 def _files_below(directory: str, when: int) -> dict[str, list[str]]:
     """Return the paths of files in a directory and two levels below it, by file name."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     count = 0
     for place, folders, files in os.walk(directory):
         if os.path.relpath(place, directory).count(os.sep) >= 1:
             folders.clear()
         for name in files:
-            found.setdefault(name, []).append(os.path.join(place, name))
+            paths.setdefault(name, []).append(os.path.join(place, name))
         count += len(files)
         if count > MOST_FILES_LOOKED_AT:
             break
-    return found
+    return paths
 
 
 def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
@@ -468,8 +475,8 @@ def _nearest(path: str) -> str | None:
             names = [entry.name for _, entry in zip(most, entries, strict=False)]
     except OSError:
         return None
-    found = difflib.get_close_matches(name, names, 1, 0.75)
-    return os.path.join(directory, found[0]) if found else None
+    closest = difflib.get_close_matches(name, names, 1, 0.75)
+    return os.path.join(directory, closest[0]) if closest else None
 
 
 @builds(RemedyKey.PROGRAM)
@@ -517,12 +524,12 @@ def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
     ended = _ended(hold)
     if path is None or not ended:
         return _plain(hold, rule)
-    said = _said(hold)
-    look = f"look at its messages in {said}" if said else "find out why"
+    messages = _message_file(hold)
+    look = f"look at its messages in {messages}" if messages else "find out why"
     return Remedy(
         f"{ended} without writing {os.path.basename(path)}: {look}; correct the program, or "
         "the list with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
-        (*((f"tail {shlex.quote(said)}",) if said else ()), release_command(hold)),
+        (*((f"tail {shlex.quote(messages)}",) if messages else ()), release_command(hold)),
         rule.source,
         by_hand=True,
     )
@@ -535,7 +542,7 @@ def _ended(hold: Hold) -> str:
     return f"it ended with exit code {hold.ad['ExitCode']}" if "ExitCode" in hold.ad else ""
 
 
-def _said(hold: Hold) -> str:
+def _message_file(hold: Hold) -> str:
     """Return the job's error file, or else its output file, if it is not empty."""
     for name in ("Err", "Out"):
         path = os.path.join(str(hold.ad.get("Iwd", "")), str(hold.ad.get(name) or os.devnull))
@@ -550,8 +557,8 @@ def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
     policies = _own_policies(hold)
     text = rule.remedy
     if [*policies] == ["OnExitHold"] and _ended(hold):
-        said = _said(hold)
-        text = f"{_ended(hold)}{f', see {said}' if said else ''}; {text}"
+        messages = _message_file(hold)
+        text = f"{_ended(hold)}{f', see {messages}' if messages else ''}; {text}"
     if policies:
         text = f"{_in_words(policies)}; {text}"
     return Remedy(text, (release_command(hold),), rule.source)

@@ -28,7 +28,7 @@ _CACHED_WORDS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one hold reason says, in parts."""
+    """A hold reason, taken apart."""
 
     template: str
     family: Family
@@ -106,10 +106,10 @@ def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
     """Take a hold reason apart; an empty one has the template ''."""
     text = text.strip()
     point = ""
-    if found := _AT_POINT.search(text):
-        point = found[1]
-    if text.startswith("Error from ") and (found := _PREFIX.match(text)):
-        point, text = point or found[1], text[found.end() :]
+    if at_point := _AT_POINT.search(text):
+        point = at_point[1]
+    if text.startswith("Error from ") and (prefix := _PREFIX.match(text)):
+        point, text = point or prefix[1], text[prefix.end() :]
     words = _simplify(text)
     template, variables = _mask(words)
     family = _family(template, code, subcode)
@@ -135,10 +135,10 @@ _SIZED = families_with(Trait.SIZED)
 
 def _amount(pattern: _Late, text: str) -> float | None:
     """Return a size in MB; a number without a unit is taken as it is."""
-    found = pattern.search(text)
-    if found is None:
+    amount = pattern.search(text)
+    if amount is None:
         return None
-    return float(found[1]) * (_UNITS.get(found[2][0], 1.0) if found[2] else 1.0)
+    return float(amount[1]) * (_UNITS.get(amount[2][0], 1.0) if amount[2] else 1.0)
 
 
 def _simplify(text: str) -> str:
@@ -182,14 +182,14 @@ def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
         elif before.endswith("errno") or before in _KEPT_NEXT:
             masked.append(word)  # these numbers tell faults apart
         else:
-            found = known.get(word)
-            if found is None:
+            replaced = known.get(word)
+            if replaced is None:
                 if len(known) > _CACHED_WORDS:
                     known.clear()
-                found = known[word] = _mask_word(word)
-            masked.append(found[0])
-            if found[1]:
-                variables.append((found[1], word))
+                replaced = known[word] = _mask_word(word)
+            masked.append(replaced[0])
+            if replaced[1]:
+                variables.append((replaced[1], word))
         before = word
         if len(masked) == MAX_WORDS:
             break

@@ -82,6 +82,9 @@ def test_where_nothing_was_measured_a_first_try_is_called_one() -> None:
     assert (size.value, size.risk) == (2000, None)
     assert "no finished job of this kind used more than 1,000 MB" in size.why
     assert "first try" in size.why
+    few = size_above(1000, np.array([500.0, 700.0, 1200.0]), NOTHING, "MB")
+    assert few.value == 2000
+    assert "only 1 of 3 finished jobs of this kind used more than 1,000 MB" in few.why
 
 
 def test_sizes_are_round_and_never_smaller() -> None:
