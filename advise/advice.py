@@ -9,7 +9,6 @@ and the outcomes of like cases answer, and the answer says so.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +28,8 @@ from condor_advice.advise.remedies import (
     remedy_for,
 )
 from condor_advice.advise.site import Site
-from condor_advice.model.held.rules import Rule, Verdict, posterior, rule_for
+from condor_advice.model.held.rules import Rule, RuleId, Verdict, posterior, rule_for
+from condor_advice.preprocess.holds.hold_reasons import acting_user
 
 if TYPE_CHECKING:
     from condor_advice.model.held.model import Attribution, HeldModel
@@ -38,7 +38,6 @@ OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
 SOMEBODY_ELSE = "somebody else than its owner held it"
 STAFF_DECIDES = "the staff decides about such holds"
 EDITED = "its hold was edited while it was held"
-_BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +285,7 @@ def decide(
         return Verdict.RELEASE, "nearly all that looked so well succeeded"
     if not sure:
         return Verdict.ASK, "too little is known to be sure"
-    if rule.verdict is Verdict.ASK and rule.codes != ():
+    if rule.verdict is Verdict.ASK and rule.id is not RuleId.UNKNOWN:
         return Verdict.ASK, "only its owner knows what the policy guards against"
     if evidence.came_back and chance < min(0.1, threshold):
         return Verdict.REMOVE, "it came back, and a release will most likely fail again"
@@ -296,8 +295,7 @@ def decide(
 def _whose(hold: Hold, rule: Rule, site: Site) -> str:
     """Say whose decision it is, where it is somebody's."""
     if hold.code == 1:
-        by = _BY_USER.search(hold.reason)
-        who = by[1].split("@")[0] if by else ""
+        who = acting_user(hold.reason).split("@")[0]
         if not who or who == hold.owner:
             return "its owner held it"
         return SOMEBODY_ELSE if hold.owner else "somebody held it"
@@ -307,7 +305,7 @@ def _whose(hold: Hold, rule: Rule, site: Site) -> str:
         return STAFF_DECIDES
     if hold.feature("hold_while_held"):
         return EDITED
-    if rule.name in ("site policy", "account or version trouble"):
+    if rule.id in (RuleId.SITE_POLICY, RuleId.ACCOUNT_OR_VERSION):
         return "the staff set this hold"
     return ""
 

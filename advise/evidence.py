@@ -1,7 +1,7 @@
-"""Why: what became of like cases on this access point, the job's own past, its execution point.
+"""The evidence: outcomes of like cases on this access point, the job's past, its execution point.
 
-All counts are of what was known when the answer is for: now for a job that is held now, the
-moment of the hold where an earlier one was asked about. Nobody else is named.
+Counts include only what was known at the moment in question: now for a job that is held now, the
+moment of the hold for an earlier one. No other user is named.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from condor_advice.advise.holds import OVERCOUNTED, Hold
 from condor_advice.preprocess.holds.episode_store import LikeCases
 
-# The shortest window with enough like cases counts; the longest one with any otherwise.
+# The shortest window with enough like cases counts; failing that, the one with the most.
 WINDOWS = (6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0)
 ENOUGH_CASES = 20
-# An execution point is what is wrong when it has had so many holds for the reason in an hour,
-# nearly all there were, although most jobs start elsewhere.
+# An execution point is at fault if it had this many holds for the reason within an hour, most of
+# all such holds, although most jobs start elsewhere.
 BLACK_HOLE_HOLDS = 3
 BLACK_HOLE_SHARE = 0.7
 BLACK_HOLE_STARTS = 0.5
@@ -25,9 +25,9 @@ BLACK_HOLE_STARTS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for the verdict, in numbers."""
+    """The numbers behind a verdict."""
 
-    like: LikeCases | None  # None: nothing is kept that could tell
+    like: LikeCases | None  # None: no hold episodes are kept
     came_back: int  # earlier holds of this job for the same reason
     starts: int | None  # executions so far
     releases: int | None
@@ -40,7 +40,7 @@ class Evidence:
 
     @property
     def black_hole(self) -> bool:
-        """Tell whether the execution point is what is wrong."""
+        """Tell whether the execution point is at fault."""
         return (
             (self.point_holds or 0) >= BLACK_HOLE_HOLDS
             and (self.point_share or 0.0) >= BLACK_HOLE_SHARE
@@ -68,7 +68,7 @@ class Evidence:
 
 
 class Witness:
-    """Gathers evidence for many holds; what they share is looked up once."""
+    """Gathers evidence for many holds; looks up once what they share."""
 
     def __init__(self, as_of_hold: bool = False) -> None:
         self._as_of_hold = as_of_hold
@@ -76,7 +76,7 @@ class Witness:
         self._like: dict[tuple[int, int, int], LikeCases] = {}
 
     def evidence(self, hold: Hold) -> Evidence:
-        """Return what is known that speaks for or against a release."""
+        """Return what speaks for or against a release."""
         ad = hold.ad
         same = hold.feature("past_holds_same_template")
         if same is None:
@@ -103,10 +103,10 @@ class Witness:
         kept, episode = hold.kept, hold.episode
         if kept is None or episode is None:
             return None
-        # A log of last year is judged as of its end: what came later is not in it.
+        # Last year's log is judged as of its end: it has nothing later.
         until, before = self._now_us, None
         if self._as_of_hold or not episode.is_open:
-            # The hold itself may decide an earlier one of the same job: that is known, too.
+            # This hold may decide the outcome of an earlier one of the same job: include it.
             until, before = episode.time_us, episode.sequence + 1
         last = kept.last_us or until
         key = (id(kept), episode.template_id, before if before is not None else -1)
@@ -116,18 +116,18 @@ class Witness:
 
 
 def _widest(kept: Any, template_id: int, until: int, before: int | None) -> LikeCases:
-    found = LikeCases(0, 0, WINDOWS[0])
+    most = LikeCases(0, 0, WINDOWS[0])
     for seconds in WINDOWS:
         cases: LikeCases = kept.like_cases(template_id, until, seconds, before)
-        if cases.released > found.released:
-            found = cases
-        if found.released >= ENOUGH_CASES:
+        if cases.released > most.released:
+            most = cases
+        if most.released >= ENOUGH_CASES:
             break
-    return found
+    return most
 
 
 def _holds_for_same_reason(hold: Hold) -> int:
-    """Count earlier holds for the same code, as the job ad has them."""
+    """Count earlier holds for the same code, from the job ad."""
     by_reason = hold.ad.get("NumHoldsByReason")
     if not isinstance(by_reason, dict) or hold.code in OVERCOUNTED:
         return 0

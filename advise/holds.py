@@ -1,4 +1,4 @@
-"""The hold to judge, whatever it was found in: a live job ad, a store, an event log."""
+"""The hold to judge, from a live job ad, a store or an event log."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.events import JobId
+from condor_advice.gather.events import HoldCode, JobId
 from condor_advice.preprocess.holds.episode_store import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.holds.hold_reasons import Family
 from condor_advice.preprocess.holds.templates import FAMILIES, parse_reason
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One hold of one job: what HTCondor said, and what is known around it."""
+    """One hold of one job: what HTCondor reported, and its context."""
 
     job: JobId
     number: int  # 1 for the job's first hold
@@ -27,14 +28,14 @@ class Hold:
     subcode: int | None
     reason: str
     template: str  # the reason with hosts, paths and numbers taken out
-    family: str
-    owner: str  # empty where it is not known
-    point: str  # the execution point it came from; empty where none is known
+    family: Family
+    owner: str  # empty if not known
+    point: str  # the execution point where it was held; empty if not known
     ad: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the live job ad, if any
     episode: KeptEpisode | None = field(default=None, repr=False)
     kept: KeptEpisodes | None = field(default=None, repr=False)  # where the episode is from
-    missing: str = ""  # what would have made the answer better, and how to get it
-    past: bool = False  # judged as of then: nothing that came later counts
+    missing: str = ""  # what would improve the answer, and how to get it
+    past: bool = False  # judged as of the hold: nothing later counts
 
     @property
     def template_id(self) -> int | None:
@@ -42,7 +43,7 @@ class Hold:
         return self.episode.template_id if self.episode else None
 
     def feature(self, name: str) -> float | None:
-        """Return a feature of the hold, None where it is not known."""
+        """Return a feature of the hold, None if it is not known."""
         if self.episode is None or self.kept is None:
             return None
         value = float(self.episode.features[_places(self.kept)[name]])
@@ -65,7 +66,7 @@ def _places(kept: KeptEpisodes) -> dict[str, int]:
 
 
 def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, past: bool = False) -> Hold:
-    """Return the hold that a store or a log tells of."""
+    """Return the hold of an episode from a store or a log."""
     return Hold(
         job=episode.job,
         number=episode.number,
@@ -90,12 +91,12 @@ def hold_of_ad(
     kept: KeptEpisodes | None = None,
     missing: str = "",
 ) -> Hold:
-    """Return the hold that a live job ad tells of; what it says counts more than the events."""
+    """Return the hold of a live job ad; the ad outranks the episode from its events."""
     code, subcode = ad.get("HoldReasonCode"), ad.get("HoldReasonSubCode")
     text = str(ad.get("HoldReason", ""))
     reason = parse_reason(text, code, subcode)
-    # A slot's name has its own part first; the rest names the execution point, even where
-    # several share a machine.
+    # A slot's name starts with its own part. The rest names the execution point, also where several
+    # share a machine.
     slot = reason.point or str(ad.get("LastRemoteHost", ""))
     point = episode.point if episode else re.sub(r"^slot[^@]*@", "", slot)
     return Hold(
@@ -116,12 +117,17 @@ def hold_of_ad(
     )
 
 
-# With these HTCondor 25 counts one hold several times in NumHolds.
-OVERCOUNTED = (3, 26, 46, 47)
+# HTCondor 25 counts one hold with these codes several times in NumHolds.
+OVERCOUNTED = (
+    HoldCode.JOB_POLICY,
+    HoldCode.SYSTEM_POLICY,
+    HoldCode.JOB_DURATION_EXCEEDED,
+    HoldCode.JOB_EXECUTE_EXCEEDED,
+)
 
 
 def _number_of(ad: Mapping[str, Any]) -> int:
-    """Return which hold of the job this is, as far as its ad alone tells."""
+    """Return which hold of the job this is, from its ad alone."""
     if ad.get("HoldReasonCode") in OVERCOUNTED:
         return 1
     return max(1, int(ad.get("NumHolds", 1)))

@@ -20,6 +20,7 @@ from typing import Any
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import Action, Effect, GivenAdvice, Result
+from condor_advice.preprocess.holds.hold_reasons import acting_user
 
 # Held on purpose by a person, not begun yet, or still being spooled: never ours to decide.
 HELD_BY_SOMEBODY, SUBMITTED_ON_HOLD, SPOOLING = 1, 15, 16
@@ -339,9 +340,9 @@ def _alone(
 def _untouchable(code: int | None, standing: Standing, limits: Limits) -> str:
     """Say why nobody but its holder should touch this hold; nothing if anybody may."""
     if code == HELD_BY_SOMEBODY:
-        holder = re.search(r"\(by user ([^)]+)\)\s*$", standing.reason)
-        if holder and holder[1].split("@")[0] != standing.owner:
-            return f"{holder[1]} holds it"
+        holder = acting_user(standing.reason)
+        if holder and holder.split("@")[0] != standing.owner:
+            return f"{holder} holds it"
         return "its owner holds it"
     if code in NEVER:
         return "it is meant to be on hold" if code == SUBMITTED_ON_HOLD else "it is being spooled"

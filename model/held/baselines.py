@@ -1,4 +1,4 @@
-"""What every model must beat: simple answers, each with what it learns from training."""
+"""The baselines that every model must beat: simple answers that learn little from training."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from condor_advice.preprocess.holds.features import FEATURE_NAMES
 Floats = npt.NDArray[np.float64]
 Baseline = Callable[[HeldData, HeldData], Floats]
 
-# From the most particular to the most general: the first that has an outcome answers.
+# From the most specific to the most general: the first that has an outcome answers.
 _LAST = ("cluster_template", "template", "owner")
 
 
 def majority(train: HeldData, test: HeldData) -> Floats:
-    """Say the same of all: how many succeeded in training."""
+    """Return the share that succeeded in training, for every hold."""
     return np.full(len(test), base_rate(train))
 
 
 def rules(train: HeldData, test: HeldData) -> Floats:
-    """Say what facilitators' rules say of the reason, whatever was seen."""
+    """Return the prior of the rule for the reason, whatever was seen."""
     return rule_priors(test.features, FEATURE_NAMES)
 
 
 def rules_and_outcomes(train: HeldData, test: HeldData) -> Floats:
-    """Say what the rules say, moved by the outcomes of the same template seen so far."""
+    """Return the rule's prior, updated by outcomes of the same template seen so far."""
     return rule_chances(test.features, FEATURE_NAMES)
 
 
 def last_outcome(train: HeldData, test: HeldData) -> Floats:
-    """Say what came of the last release of the same template in the cluster, else of the same
+    """Expect the outcome of the last release of the same template in the cluster, else of the same
     template, else of the same owner.
 
-    How often that comes true is learned from training.
+    How often that holds true is learned from training.
     """
     came_true = {}
     rate = base_rate(train)
@@ -52,20 +52,20 @@ def last_outcome(train: HeldData, test: HeldData) -> Floats:
 
 
 def _last(data: HeldData) -> Floats:
-    found = np.full(len(data), np.nan)
+    outcomes = np.full(len(data), np.nan)
     for level in _LAST:
         column = data.features[:, FEATURE_NAMES.index(f"{level}_last_outcome")]
-        found = np.where(np.isnan(found), column, found)
-    return found
+        outcomes = np.where(np.isnan(outcomes), column, outcomes)
+    return outcomes
 
 
 def template_rate(train: HeldData, test: HeldData) -> Floats:
-    """Say how many releases of the same template succeeded here so far, drawn to the average."""
+    """Return the share of releases of the same template that succeeded, shrunk to the average."""
     return _column(test, "template_success_rate", base_rate(train))
 
 
 def cluster_rate(train: HeldData, test: HeldData) -> Floats:
-    """Say the same of the same template within the cluster."""
+    """Return the same for the template within the cluster."""
     return _column(test, "cluster_template_success_rate", base_rate(train))
 
 
@@ -75,7 +75,7 @@ def _column(data: HeldData, name: str, unknown: float) -> Floats:
 
 
 def base_rate(data: HeldData) -> float:
-    """Return how many labelled episodes succeeded."""
+    """Return the share of labelled episodes that succeeded."""
     return float(np.mean(data.label[data.labelled] == 1)) if len(data.labelled) else 0.5
 
 

@@ -684,13 +684,14 @@ class KeptEpisodes:
 
 
 def made_by() -> str:
-    """Say what the kept rows depend on; those made by something else are made anew."""
+    """Return what the kept rows depend on; rows made by anything else are made anew."""
     from condor_advice.preprocess.holds.features import FEATURE_NAMES
+    from condor_advice.preprocess.holds.hold_reasons import signs_fingerprint
     from condor_advice.preprocess.holds.stream import STATE_VERSION
     from condor_advice.preprocess.holds.tensors import TensorSpec
 
     shape = zlib.crc32(repr((FEATURE_NAMES, TensorSpec().columns, TensorSpec())).encode())
-    return f"{KEPT_VERSION} {STATE_VERSION} {shape:08x}"
+    return f"{KEPT_VERSION} {STATE_VERSION} {shape:08x} {signs_fingerprint()}"
 
 
 def kept_of(store: Store) -> KeptEpisodes:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.words import BlockWords, digits, pad, word
+from condor_advice.preprocess.holds.hold_reasons import acting_user
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
 
 if TYPE_CHECKING:
@@ -105,7 +106,6 @@ MAX_ACCESS_POINTS = 1 << (63 - _PROC_BITS - _CLUSTER_BITS)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HASHED_BYTES = 128
 _KNOWN_HASHES = 500_000
-_BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
 _STRUCTURED_DAG = re.compile(rb"DAGManJobId *= *(\d+)")
@@ -369,7 +369,7 @@ class _Filler:
         self._acted(step, text)
 
     def _acted(self, step: int, text: str) -> None:
-        if _BY_USER.search(text):
+        if acting_user(text):
             self.steps["part"][step] = BY_USER
         elif _POLICY.search(text):
             self.steps["part"][step] = BY_POLICY

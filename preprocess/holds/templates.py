@@ -2,11 +2,11 @@
 
 HTCondor writes hosts, paths, sizes and users into its reasons, so nearly every text is
 unique. A *template* is the text with these taken out: `Transfer input files failure at access
-point <host> … (errno 2) No such file or directory`. Above it stands the *family*, which joins
+point <host> … (errno 2) No such file or directory`. A *family* (see hold_reasons.py) joins the
 wordings and codes that different versions of HTCondor use for the same fault.
 
-Texts are taken word by word, and what a word becomes is remembered: of the thirty words of a
-reason most have been seen before, so that a reason costs microseconds.
+Texts are masked word by word, and masked words are remembered: most of the thirty words of a reason
+have been seen before, so a reason costs microseconds.
 """
 
 from __future__ import annotations
@@ -17,62 +17,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-# Their order is the number of each family in tensors and tables: only ever append.
-FAMILIES = (
-    "unspecified",
-    "other",
-    "memory",
-    "disk",
-    "cpu",
-    "duration",
-    "input_missing",
-    "input_permission",
-    "input_other",
-    "output_missing",
-    "output_unwritable",
-    "output_other",
-    "no_space",
-    "quota",
-    "transfer_size",
-    "url",
-    "credential",
-    "plugin",
-    "exec_missing",
-    "exec_format",
-    "exec_permission",
-    "exec_other",
-    "standard_streams",
-    "working_directory",
-    "container",
-    "exit_status",
-    "job_policy",
-    "site_policy",
-    "machine_policy",
-    "user",
-    "submitted_on_hold",
-    "spooling",
-    "hook",
-    "script",
-    "protocol",
-    "event_log",
-    "account",
-    "deferral",
-    "checkpoint",
-    "grid",
-)
-FAMILY_INDEX = {name: index for index, name in enumerate(FAMILIES)}
+from condor_advice.preprocess.holds.hold_reasons import Family, Trait, families_with, family_of
+
+FAMILIES = tuple(Family)  # a family's place is its number in tensors and tables
+FAMILY_INDEX: dict[str, int] = {family: index for index, family in enumerate(FAMILIES)}
 TEMPLATE_BUCKETS = 1024  # of the template's embedding index; 0 is no template
-MAX_WORDS = 40  # of a template; what a container engine prints may be a page long
+MAX_WORDS = 40  # of a template; a container engine may print a page
 _CACHED_WORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one hold reason says, in parts."""
+    """A hold reason, taken apart."""
 
     template: str
-    family: str
-    point: str  # the execution point's slot, empty where the text names none
+    family: Family
+    point: str  # the execution point's slot, empty if the text names none
     used_mb: float | None
     limit_mb: float | None
     errno: int | None
@@ -96,7 +56,7 @@ def bucket_of(template_id: int) -> int:
 
 
 class _Late:
-    """A pattern that is compiled at its first use: who only reads a store needs none of them."""
+    """A pattern compiled at its first use: reading a store needs none of them."""
 
     search: Callable[[str], re.Match[str] | None]
     match: Callable[[str], re.Match[str] | None]
@@ -146,10 +106,10 @@ def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
     """Take a hold reason apart; an empty one has the template ''."""
     text = text.strip()
     point = ""
-    if found := _AT_POINT.search(text):
-        point = found[1]
-    if text.startswith("Error from ") and (found := _PREFIX.match(text)):
-        point, text = point or found[1], text[found.end() :]
+    if at_point := _AT_POINT.search(text):
+        point = at_point[1]
+    if text.startswith("Error from ") and (prefix := _PREFIX.match(text)):
+        point, text = point or prefix[1], text[prefix.end() :]
     words = _simplify(text)
     template, variables = _mask(words)
     family = _family(template, code, subcode)
@@ -170,19 +130,19 @@ def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
     )
 
 
-_SIZED = ("memory", "disk", "transfer_size", "cpu")
+_SIZED = families_with(Trait.SIZED)
 
 
 def _amount(pattern: _Late, text: str) -> float | None:
-    """Return a size in MB, unless the text has a unit of its own; bare numbers are as they are."""
-    found = pattern.search(text)
-    if found is None:
+    """Return a size in MB; a number without a unit is taken as it is."""
+    amount = pattern.search(text)
+    if amount is None:
         return None
-    return float(found[1]) * (_UNITS.get(found[2][0], 1.0) if found[2] else 1.0)
+    return float(amount[1]) * (_UNITS.get(amount[2][0], 1.0) if amount[2] else 1.0)
 
 
 def _simplify(text: str) -> str:
-    """Bring the shapes that vary within one version to one."""
+    """Rewrite variants of one wording to the same text."""
     if "\n" in text:
         text = text.replace("\n", " ")
     if " with arguments " in text:
@@ -206,7 +166,7 @@ _words: dict[str, tuple[str, str]] = {}  # word -> (masked, kind of variable or 
 
 
 def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Replace the variables of a text; return it with what was replaced."""
+    """Mask the variables of a text; return it with the variables."""
     masked: list[str] = []
     variables: list[tuple[str, str]] = []
     before = ""
@@ -220,16 +180,16 @@ def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
                 word = word.replace(core, f"<{kind}>", 1) if core else word
             masked.append(word)
         elif before.endswith("errno") or before in _KEPT_NEXT:
-            masked.append(word)  # these numbers say which fault it is
+            masked.append(word)  # these numbers tell faults apart
         else:
-            found = known.get(word)
-            if found is None:
+            replaced = known.get(word)
+            if replaced is None:
                 if len(known) > _CACHED_WORDS:
                     known.clear()
-                found = known[word] = _mask_word(word)
-            masked.append(found[0])
-            if found[1]:
-                variables.append((found[1], word))
+                replaced = known[word] = _mask_word(word)
+            masked.append(replaced[0])
+            if replaced[1]:
+                variables.append((replaced[1], word))
         before = word
         if len(masked) == MAX_WORDS:
             break
@@ -273,199 +233,15 @@ def _mask_word(word: str) -> tuple[str, str]:
     return word, ""
 
 
-# ---- families ------------------------------------------------------------------------------
-
-_families: dict[tuple[str, int | None, int | None], str] = {}
+_families: dict[tuple[str, int | None, int | None], Family] = {}
 
 
-def _family(template: str, code: int | None, subcode: int | None) -> str:
-    """Return the family; the text decides first, since codes changed between versions."""
+def _family(template: str, code: int | None, subcode: int | None) -> Family:
+    """Return the family of a template, which is remembered."""
     key = (template, code, subcode)
-    found = _families.get(key)
-    if found is None:
+    family = _families.get(key)
+    if family is None:
         if len(_families) > _CACHED_WORDS:
             _families.clear()
-        found = _families[key] = _find_family(template.lower(), code, subcode)
-    return found
-
-
-def _find_family(text: str, code: int | None, subcode: int | None) -> str:
-    if code in _SURE:
-        return _SURE[code]
-    for family, applies in _RULES:
-        if applies(text):
-            return family
-    if code in _EXECUTION:
-        return _by_errno(text, subcode, _EXECUTION[code])
-    if code in (12, 13):
-        return "input_other" if code == 13 else "output_other"
-    if code is not None and subcode is not None and (code, subcode) in _RESOURCES:
-        return _RESOURCES[code, subcode]
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    return "unspecified" if not text and not code else "other"
-
-
-def _transfer(side: str) -> Callable[[str], bool]:
-    """Return a test for `side`: input or output, in the new wording or the old one."""
-    # In the old wording the one who fails to send reads the files: the shadow sends input.
-    sender = "shadow" if side == "input" else "starter"
-    new = f"transfer {side} files failure"
-
-    def applies(text: str) -> bool:
-        if new in text:
-            return True
-        return f"{sender} at " in text and "failed to send" in text and _other_side(text, sender)
-
-    return applies
-
-
-def _other_side(text: str, sender: str) -> bool:
-    return text.find(f"{sender} at ") == min(
-        (text.find(f"{name} at ") for name in ("shadow", "starter") if f"{name} at " in text),
-        default=-1,
-    )
-
-
-_input, _output = _transfer("input"), _transfer("output")
-
-
-def _has(*words: str) -> Callable[[str], bool]:
-    return lambda text: any(word in text for word in words)
-
-
-def _both(first: Callable[[str], bool], *others: Callable[[str], bool]) -> Callable[[str], bool]:
-    return lambda text: first(text) and all(other(text) for other in others)
-
-
-_MISSING = _has("errno 2)", "no such file or directory")
-_DENIED = _has("errno 13)", "errno 1)", "permission denied")
-_READING = _has("reading from", "failed to read")
-_EXCEEDED = _has("exceed", "over ", "above", "too much", "limit", "violat")
-# The first rule that applies names the family.
-_RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    (
-        "transfer_size",
-        _has(
-            "max total download bytes",
-            "max total upload bytes",
-            "transfer size",
-            "transfer_input_mb",
-            "transfer_output_mb",
-        ),
-    ),
-    (
-        "container",
-        _has("docker image", "find image", "pull image", "singularity", "apptainer", "<image>"),
-    ),
-    ("memory", _both(_has("memory"), _EXCEEDED)),
-    ("disk", _both(_has("disk usage", "disk limit", "allocated disk", "request_disk"), _EXCEEDED)),
-    ("cpu", _both(_has("cpu usage", "cpus"), _EXCEEDED)),
-    ("quota", _has("errno 122)", "quota exceeded")),
-    ("no_space", _has("errno 28)", "no space left")),
-    (
-        "duration",
-        _has(
-            "execute duration",
-            "job duration",
-            "allowed run time",
-            "wall time",
-            "walltime",
-            "ran longer",
-            "ran too long",
-            "run time",
-        ),
-    ),
-    (
-        "credential",
-        _has(
-            "returned error: 401",
-            "returned error: 403",
-            "credential",
-            "token",
-            "authorization",
-            "authentication",
-            "proxy expired",
-        ),
-    ),
-    (
-        "url",
-        _both(
-            _has("url", "using protocol", "curl"),
-            lambda text: "failed to execute" not in text.split("url", 1)[0],
-        ),
-    ),
-    ("plugin", _has("filetransfer:", "plugin", "plug-in")),
-    ("working_directory", _has("initial working directory")),
-    ("standard_streams", _has("as standard output", "as standard input", "as standard error")),
-    ("input_missing", _both(_input, _READING, _MISSING)),
-    ("input_permission", _both(_input, _READING, _DENIED)),
-    ("input_other", _input),
-    ("output_missing", _both(_output, _READING, _MISSING)),
-    ("output_unwritable", _both(_output, _has("writing to", "failed to write"))),
-    ("output_other", _output),
-    ("exit_status", _has("onexithold", "exit code", "exited with", "exit status", "exitcode")),
-)
-# Codes that mean one thing in every version; the others are told by their text first.
-_SURE = {
-    1: "user",
-    14: "working_directory",
-    15: "submitted_on_hold",
-    16: "spooling",
-    19: "hook",
-    22: "event_log",
-    32: "transfer_size",
-    33: "transfer_size",
-    43: "script",
-    44: "script",
-    45: "container",
-    46: "duration",
-    47: "duration",
-    48: "hook",
-}
-_EXECUTION = {6: "exec_other"}
-_RESOURCES = {
-    (21, 102): "memory",
-    (34, 102): "memory",
-    (21, 104): "disk",
-    (34, 104): "disk",
-}
-_BY_CODE = {
-    2: "input_other",
-    3: "job_policy",
-    4: "credential",
-    5: "job_policy",
-    7: "standard_streams",
-    8: "standard_streams",
-    9: "standard_streams",
-    10: "standard_streams",
-    11: "protocol",
-    17: "protocol",
-    18: "protocol",
-    20: "deferral",
-    21: "machine_policy",
-    23: "account",
-    24: "protocol",
-    25: "deferral",
-    26: "site_policy",
-    27: "site_policy",
-    28: "account",
-    29: "account",
-    30: "account",
-    31: "account",
-    34: "machine_policy",
-    35: "container",
-    36: "checkpoint",
-    **dict.fromkeys(range(37, 43), "grid"),
-    49: "account",
-}
-
-
-def _by_errno(text: str, subcode: int | None, otherwise: str) -> str:
-    if subcode == 2 or _MISSING(text):
-        return "exec_missing"
-    if subcode == 8 or "exec format" in text:
-        return "exec_format"
-    if subcode in (1, 13) or _DENIED(text):
-        return "exec_permission"
-    return otherwise
+        family = _families[key] = family_of(template, code, subcode)
+    return family

@@ -49,7 +49,7 @@ def test_real_holds_get_the_verdict_that_facilitators_give(event_log, name, code
 
 def test_a_working_directory_is_made_and_not_transferred(event_log):
     [answer] = answers("--log", event_log("no_initialdir.log"))
-    assert answer["remedy"]["text"] == "make /home/alice/survey/gone, then release"
+    assert answer["remedy"]["text"] == "create /home/alice/survey/gone, then release"
     assert answer["remedy"]["commands"][0] == "mkdir -p /home/alice/survey/gone"
 
 
@@ -231,7 +231,7 @@ def test_every_rule_has_a_source_and_a_possible_prior():
     for rule in RULES:
         assert rule.source
         assert 0 < rule.prior < 1
-        assert rule.verdict is not Verdict.RELEASE or rule.commands
+        assert rule.verdict is not Verdict.RELEASE or rule.command
 
 
 def test_a_server_that_cannot_be_connected_to_is_in_trouble():

@@ -14,10 +14,18 @@ import pytest
 from condor_advice.advise.advice import Advice, Adviser, decide, policy_notes
 from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold, hold_of_ad
-from condor_advice.advise.remedies import Remedy, named_path, remedy_for, round_up, size_above
+from condor_advice.advise.remedies import (
+    BUILDERS,
+    Remedy,
+    named_path,
+    remedy_for,
+    round_up,
+    size_above,
+)
 from condor_advice.advise.site import Site
 from condor_advice.gather.events import JobId
 from condor_advice.model.held.rules import Verdict, rule_for
+from condor_advice.preprocess.holds.hold_reasons import HOLD_REASONS, HoldReason, RemedyKey
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOTHING = np.empty(0, np.float32)
@@ -58,7 +66,7 @@ def test_a_size_is_a_quantile_of_like_jobs_that_finished_above_the_limit() -> No
     size = size_above(1000, kin, NOTHING, "MB")
     assert size.value == 9000  # nine of ten of those above, rounded up to one that was seen
     assert size.risk == pytest.approx(0.1)
-    assert "10 of 30 like jobs that finished used more than 1,000 MB" in size.why
+    assert "10 of 30 finished jobs of this kind used more than 1,000 MB" in size.why
 
 
 def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
@@ -66,14 +74,17 @@ def test_without_such_likes_earlier_overruns_say_how_much_more() -> None:
     size = size_above(1000, kin, overruns, "MB")
     assert size.value == pytest.approx(1600)
     assert size.risk == pytest.approx(0.1)
-    assert "of 5 jobs here that were stopped so and finished later with more" in size.why
+    assert "of 5 jobs here that were stopped like this and finished later with more" in size.why
 
 
 def test_where_nothing_was_measured_a_first_try_is_called_one() -> None:
     size = size_above(1000, np.array([500.0, 700.0]), NOTHING, "MB")
     assert (size.value, size.risk) == (2000, None)
-    assert "none of 2 like jobs that finished used more" in size.why
+    assert "no finished job of this kind used more than 1,000 MB" in size.why
     assert "first try" in size.why
+    few = size_above(1000, np.array([500.0, 700.0, 1200.0]), NOTHING, "MB")
+    assert few.value == 2000
+    assert "only 1 of 3 finished jobs of this kind used more than 1,000 MB" in few.why
 
 
 def test_sizes_are_round_and_never_smaller() -> None:
@@ -90,7 +101,7 @@ def test_memory_is_asked_for_above_what_was_used_and_requested() -> None:
     assert attribute == "RequestMemory"
     assert int(value) > 2100
     assert found.commands == (f"condor_qedit 12.3 RequestMemory {value}", "condor_release 12.3")
-    assert "stopped at 2,100 MB, with 2,000 MB asked for" in found.text
+    assert "stopped at 2,100 MB, having requested 2,000 MB" in found.text
 
 
 def test_disk_is_asked_for_in_the_units_that_condor_has() -> None:
@@ -207,14 +218,18 @@ def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
     ad: dict[str, Any] = {"Iwd": str(tmp_path), "Err": "a b.err", "Out": "a.out"}
     assert "read its error file" in remedy(held(12, 2, reason, **ad)).text
     found = remedy(held(12, 2, reason, ExitCode=3, **ad))
-    assert found.text.startswith("it ended with exit code 3 and left no result.txt: find out why")
+    assert found.text.startswith(
+        "it ended with exit code 3 without writing result.txt: find out why"
+    )
     (tmp_path / "a b.err").touch()
     (tmp_path / "a.out").write_text("no licence\n")
     found = remedy(held(12, 2, reason, ExitCode=3, **ad))
     assert found.commands == (f"tail {tmp_path}/a.out", "condor_release 12.3")
     (tmp_path / "a b.err").write_text("killed\n")
     found = remedy(held(12, 2, reason, ExitBySignal=True, ExitSignal=9, **ad))
-    assert found.text.startswith("it was ended by signal 9 and left no result.txt: look at what")
+    assert found.text.startswith(
+        "it was killed by signal 9 without writing result.txt: look at its"
+    )
     assert shlex.split(found.commands[0]) == ["tail", f"{tmp_path}/a b.err"]
     assert found.by_hand
 
@@ -235,7 +250,7 @@ def test_an_owners_limit_on_memory_may_have_to_be_changed_as_well() -> None:
     found = remedy(held(3, 0, words, RequestMemory=2000, MemoryUsage=2100, PeriodicHold=limit))
     edit, _ = found.commands
     assert edit.startswith("condor_qedit 12.3 RequestMemory ")
-    assert f"a fixed limit has to be changed as well (PeriodicHold is `{limit}`)" in found.text
+    assert f"has a fixed limit, change it as well (PeriodicHold is `{limit}`)" in found.text
     assert found.by_hand  # an edit alone may lead to the same hold again and again
 
 
@@ -334,3 +349,29 @@ def test_a_limit_is_lifted_before_a_release_however_likely_luck_is() -> None:
     rule = rule_for(34, 102, hold.reason)
     found = remedy(hold)
     assert decide(hold, rule, 0.99, True, 0.3, evidence(), found, Site())[0] is Verdict.FIX
+
+
+def test_every_remedy_that_the_table_names_has_a_builder() -> None:
+    assert set(BUILDERS) == set(RemedyKey)
+    named = {reason.rule.builder for reason in HOLD_REASONS if reason.rule}
+    named |= {reason.signs.remedy for reason in HOLD_REASONS if reason.signs}
+    assert named - {None} == set(RemedyKey)
+
+
+@pytest.mark.parametrize("entry", HOLD_REASONS, ids=lambda entry: entry.example[2][:40])
+def test_what_is_done_does_not_depend_on_the_words_of_a_rule(entry: HoldReason) -> None:
+    code, subcode, text = entry.example
+    ad: dict[str, Any] = {"HoldReason": text, "RequestMemory": 2000, "RequestDisk": 1 << 20,
+                          "AllowedExecuteDuration": 60}  # fmt: skip
+    ad |= {"HoldReasonCode": code, "HoldReasonSubCode": subcode} if code is not None else {}
+    hold = hold_of_ad(JobId("ap", 12, 3), ad)
+    rule = rule_for(hold.code, hold.subcode, hold.reason)
+    reworded = replace(rule, name="x", why="y", remedy="z")
+    before, after = (remedy_for(hold, each, evidence(), Site(), NOW) for each in (rule, reworded))
+    assert replace(after, text=before.text) == before
+    for chance, sure in ((0.2, True), (0.9, True), (0.4, False)):
+        verdicts = {
+            decide(hold, each, chance, sure, 0.5, evidence(), before, Site())
+            for each in (rule, reworded)
+        }
+        assert len(verdicts) == 1

@@ -203,7 +203,7 @@ def test_jobs_that_are_mended_by_other_commands_stand_apart(tmp_path: Path) -> N
     many, moved, _ = text.split("\n\n")
     assert many.startswith("FIX      3 jobs, 3.0 3.2-3:")
     assert "condor_qedit 3" not in many
-    assert "has its name: if that is the one" in " ".join(moved.split())
+    assert "has the same name: if that is the one" in " ".join(moved.split())
     assert "condor_qedit 3.1 TransferInput '\"data/run_1.dat\"'" in moved
 
 
