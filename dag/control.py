@@ -7,10 +7,10 @@ from pathlib import Path
 
 from condor_advice.dag.condor import jobs, remove, schedd, submit_dag
 from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
-from condor_advice.dag.scripts import write_whole
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.dag.sync import create_sweep
 from condor_advice.gather.errors import UsageError
+from condor_advice.gather.files import replace_file
 from condor_advice.model.registry.versions import default_models_path
 
 _DONE = re.compile(r"^DONE (\S+)$", re.MULTILINE)
@@ -97,7 +97,7 @@ def _write_rescue(plan: Plan, again: set[str]) -> None:
     if number > _MOST_RESCUES:
         raise UsageError(f"{plan.directory}: {_MOST_RESCUES} rescue DAGs; begin a new sweep")
     lines = [f"DONE {node}" for node in sorted(done - again)]
-    write_whole(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
+    replace_file(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
 
 
 def _done_by_files(plan: Plan) -> set[str]:

@@ -23,11 +23,11 @@ from condor_advice.dag.episodes import SOURCE
 from condor_advice.dag.generate import BUNDLE, PACKAGE, write_dag
 from condor_advice.dag.nodes import METRICS, trial_parameters
 from condor_advice.dag.plan import PREPROCESSING, Plan, preparations, trial_name
-from condor_advice.dag.scripts import write_whole
 from condor_advice.dag.space import Parameter, combinations
 from condor_advice.dag.state import SweepState
 from condor_advice.dag.sweepfile import Source, SweepFile, read_sweep_file
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.files import replace_file
 
 MOST_TRIALS = 100_000
 # What is needed beside the data: states and models of trials, logs, the report.
@@ -241,7 +241,7 @@ def _take_shard(source: Source, directory: Path, recordings: Mapping[str, Record
         for file in files:
             shutil.copy2(file, directory / file.name)  # a log without years is dated by its mtime
         shutil.rmtree(directory / "unpacked", ignore_errors=True)
-    write_whole(directory / SOURCE, json.dumps(about))
+    replace_file(directory / SOURCE, json.dumps(about))
 
 
 def _no_events(_directory: str, names: list[str]) -> list[str]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from condor_advice.dag.plan import Plan
-from condor_advice.dag.scripts import lay_out_evaluation, write_whole
+from condor_advice.dag.scripts import lay_out_evaluation
 from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 
 def main() -> None:
@@ -57,7 +58,7 @@ def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
 
             inputs = lay_out_evaluation(plan, trials)
             found = evaluate_candidates(inputs / "candidates.json", inputs)
-            write_whole(plan.evaluation, json.dumps(found))
+            replace_file(plan.evaluation, json.dumps(found))
     evaluation: list[dict[str, Any]] = json.loads(plan.evaluation.read_text())
     return evaluation
 

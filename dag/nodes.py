@@ -23,8 +23,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from condor_advice.dag.scripts import HOPELESS, write_whole
+from condor_advice.dag.scripts import HOPELESS
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -99,7 +100,7 @@ def check(plan_file: str) -> None:
 
     lstm.build(lstm.LstmSettings(hidden=4))
     report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
-    write_whole(OUT / "check.json", json.dumps(report | found))
+    replace_file(OUT / "check.json", json.dumps(report | found))
     print(f"fit for this sweep: {report | found}")
 
 
@@ -131,7 +132,7 @@ def merge(plan_file: str, key: str) -> None:
         OUT / "data.npz", data, **{f"rows_{name}": np.asarray(r) for name, r in rows.items()}
     )
     summary = data.summary() | {name: len(found) for name, found in rows.items()}
-    write_whole(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
+    replace_file(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
     print(json.dumps(summary))
 
 
@@ -227,7 +228,7 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
         figures = [report.metrics() for report in of_seeds]
         mean = {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
         rows.append({"epoch": of_seeds[0].epoch, "metrics": mean})
-    write_whole(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    replace_file(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     # Of several seeds the one with the best epoch is the trial's model.
     best = min(trained, key=lambda seed: min(r.validation_loss for r in trained[seed].history))
     save_arrays(OUT / "model.npz", trained[best].network.arrays())
@@ -246,7 +247,7 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
         "settings": trained[best].settings.as_dict(),
         "machine": platform.node(),
     }
-    write_whole(OUT / "result.json", json.dumps(result))
+    replace_file(OUT / "result.json", json.dumps(result))
 
 
 def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -295,7 +296,7 @@ def evaluate() -> None:
     from condor_advice.dag.evaluation import evaluate_candidates
 
     found = evaluate_candidates(Path("candidates.json"), Path())
-    write_whole(OUT / "evaluation.json", json.dumps(found))
+    replace_file(OUT / "evaluation.json", json.dumps(found))
     print(json.dumps(found))
     if importlib.util.find_spec("xgboost") is None:
         print("no xgboost here: the FINAL node trains the candidate", file=sys.stderr)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from condor_advice.dag.plan import Plan, trial_name
-from condor_advice.dag.scripts import best_trials, write_whole
+from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import Trial, TrialState
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 ENOUGH = 8  # trials without which the importance of a parameter cannot be told
 
@@ -54,9 +55,9 @@ def write_report(
         path.write_bytes(data)
         files.append(path)
     page = directory / "index.html"
-    write_whole(page, _page(plan, trials, evaluation, weights, pictures, facts or {}))
+    replace_file(page, _page(plan, trials, evaluation, weights, pictures, facts or {}))
     table = directory / "trials.json"
-    write_whole(table, json.dumps([_row(plan, trial) for trial in trials], indent=1) + "\n")
+    replace_file(table, json.dumps([_row(plan, trial) for trial in trials], indent=1) + "\n")
     return [page, *files, table]
 
 

@@ -23,6 +23,7 @@ from condor_advice.dag.plan import Plan, trial_name, trial_number
 from condor_advice.dag.search import next_band, propose, propose_by_wandb, should_stop
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 DONE = 0
 AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band of hyperband
@@ -108,7 +109,7 @@ def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
     inputs.mkdir(parents=True, exist_ok=True)
     (directory / "out" / "result.json").unlink(missing_ok=True)
     task = task_of(plan, trial) | {"wandb_sweep": wandb_sweep}
-    write_whole(inputs / "task.json", json.dumps(task))
+    replace_file(inputs / "task.json", json.dumps(task))
     data = plan.prepared_file(plan.prepared_for(trial.parameters))
     link(data, inputs / "data.npz")
     # Where the last run stopped; without it the job begins at the beginning.
@@ -148,13 +149,6 @@ def link(source: Path, target: Path) -> None:
     except OSError:
         shutil.copyfile(source, part)
     os.replace(part, target)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    os.replace(part, path)
 
 
 # ---- after a trial --------------------------------------------------------------------------
@@ -282,8 +276,8 @@ def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
         key = plan.prepared_for(trial.parameters)
         link(plan.prepared_file(key), inputs / f"{key}.npz")
         candidates.append({"trial": trial.number, "data": f"{key}.npz"})
-    write_whole(inputs / "candidates.json", json.dumps(candidates))
-    write_whole(inputs / "winner.json", json.dumps(_winner(plan, trials, inputs)))
+    replace_file(inputs / "candidates.json", json.dumps(candidates))
+    replace_file(inputs / "winner.json", json.dumps(_winner(plan, trials, inputs)))
     return inputs
 
 
