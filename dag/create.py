@@ -12,14 +12,14 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from condor_advice import __version__
 from condor_advice.dag.bundle import bundle_bytes, write_bundle, write_package
-from condor_advice.dag.episodes import SOURCE
+from condor_advice.dag.episodes import SHARD_FILE
 from condor_advice.dag.generate import BUNDLE, PACKAGE, write_dag
 from condor_advice.dag.nodes import METRICS, trial_parameters
 from condor_advice.dag.plan import PREPROCESSING, Plan, preparations, trial_name
@@ -28,6 +28,7 @@ from condor_advice.dag.state import SweepState
 from condor_advice.dag.sweepfile import Source, SweepFile, read_sweep_file
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.files import replace_file
+from condor_advice.model.held.load import EpisodeLogs, rotations
 
 MOST_TRIALS = 100_000
 # What is needed beside the data: states and models of trials, logs, the report.
@@ -36,13 +37,11 @@ RESERVE_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
-class Recording:
-    """Events that come along with the package."""
+class ShippedLogs:
+    """Event logs that come with the package."""
 
     bytes: int
-    unpack: Callable[[Path], Path]  # below a directory; returns the event log
-    # Where it is known: when which job was repaired, given the event log that was unpacked.
-    repaired: Callable[[Path], dict[str, float]] = lambda _log: {}
+    unpack: Callable[[Path], EpisodeLogs]  # below a directory
 
 
 class NoSpace(AdviceError):
@@ -53,7 +52,7 @@ def plan_sweep(
     sweep_file: Path,
     directory: Path,
     trials: int | None = None,
-    recordings: Mapping[str, Recording] | None = None,
+    recordings: Mapping[str, ShippedLogs] | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Plan:
     """Make a sweep directory; nothing is submitted."""
@@ -179,7 +178,7 @@ def _check_space(
     directory: Path,
     prepared: int,
     trials: int,
-    recordings: Mapping[str, Recording],
+    recordings: Mapping[str, ShippedLogs],
 ) -> None:
     data = sum(_size(source, recordings) for source in sweep.sources)
     # The snapshot, the episodes of each preprocessing twice (parts, merged), and the trials.
@@ -194,54 +193,52 @@ def _check_space(
         )
 
 
-def _size(source: Source, recordings: Mapping[str, Recording]) -> int:
+def _size(source: Source, recordings: Mapping[str, ShippedLogs]) -> int:
     if source.kind == "recording":
         return recordings[source.value].bytes
     path = Path(source.value)
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return sum(file.stat().st_size for file in _rotations(path))
+    return sum(file.stat().st_size for file in _files_of(path))
 
 
-def _rotations(log: Path) -> list[Path]:
+def _files_of(log: Path) -> Sequence[Path]:
     """Return a log's files, oldest first, or those of a directory by age."""
     if log.is_dir():
         files = [file for file in log.iterdir() if file.is_file() and file.stat().st_size]
         return sorted(files, key=lambda file: (file.stat().st_mtime, file.name))
-    numbered = [file for file in log.parent.glob(f"{log.name}.*") if file.suffix[1:].isdigit()]
-    numbered.sort(key=lambda file: -int(file.suffix[1:]))
-    old = log.with_name(f"{log.name}.old")
-    return [*numbered, *([old] if old.exists() else []), log]
+    return rotations(log)
 
 
-def _take_shard(source: Source, directory: Path, recordings: Mapping[str, Recording]) -> None:
+def _take_shard(source: Source, directory: Path, recordings: Mapping[str, ShippedLogs]) -> None:
     """Copy one source: logs and stores go on growing while a sweep runs."""
     directory.mkdir(parents=True)
-    about: dict[str, object] = {"kind": source.kind, "name": source.value}
+    shard: dict[str, object] = {"kind": source.kind, "name": Path(source.value).name}
     if source.kind == "export":
         shutil.copytree(source.value, directory / "export", ignore=_no_events)
     elif source.kind == "store":
-        reader = sqlite3.connect(f"file:{source.value}?mode=ro", uri=True)
-        writer = sqlite3.connect(directory / "store.sqlite")
-        with writer:
-            reader.backup(writer)
-        writer.close()
-        reader.close()
+        _copy_store(Path(source.value), directory / "store.sqlite")
     else:
-        about["zone"] = _zone()
+        unpacked = directory / "unpacked"
         if source.kind == "recording":
-            recording = recordings[source.value]
-            log = recording.unpack(directory / "unpacked")
-            files = _rotations(log)
-            about["repaired"] = recording.repaired(log)
-            about["zone"] = "UTC"
+            logs = recordings[source.value].unpack(unpacked)
         else:
-            files = _rotations(Path(source.value))
-        about["files"] = [file.name for file in files]
-        for file in files:
+            path = Path(source.value)
+            logs = EpisodeLogs(tuple(_files_of(path)), path.name, zone=_zone())
+        for file in logs.files:
             shutil.copy2(file, directory / file.name)  # a log without years is dated by its mtime
-        shutil.rmtree(directory / "unpacked", ignore_errors=True)
-    replace_file(directory / SOURCE, json.dumps(about))
+        shutil.rmtree(unpacked, ignore_errors=True)
+        shard |= logs.as_dict()
+    replace_file(directory / SHARD_FILE, json.dumps(shard))
+
+
+def _copy_store(source: Path, target: Path) -> None:
+    reader = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+    writer = sqlite3.connect(target)
+    with writer:
+        reader.backup(writer)
+    writer.close()
+    reader.close()
 
 
 def _no_events(_directory: str, names: list[str]) -> list[str]:

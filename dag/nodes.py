@@ -109,29 +109,26 @@ def check(plan_file: str) -> None:
 
 def prepare(plan_file: str, shard: str, key: str) -> None:
     """Turn one shard into episodes."""
-    from condor_advice.dag.episodes import read_shard, save_episodes
+    from condor_advice.dag.episodes import read_shard
 
     plan = json.loads(Path(plan_file).read_text())
     data = read_shard(Path(shard), plan["prepared"][key])
-    save_episodes(OUT / f"part-{shard}.npz", data)
+    data.save(OUT / f"part-{shard}.npz")
     print(json.dumps(data.summary()))
 
 
 def merge(plan_file: str, key: str) -> None:
     """Join the parts of one preprocessing and split them."""
-    import numpy as np
-
-    from condor_advice.dag.episodes import load_episodes, merge_shards, save_episodes
-    from condor_advice.dag.sweepfile import Split
+    from condor_advice.dag.episodes import merge_shards
+    from condor_advice.dag.sweepfile import SplitShares
+    from condor_advice.model.held.data import HeldData
 
     plan = json.loads(Path(plan_file).read_text())
     count = len(plan["sources"])
-    parts = [load_episodes(Path(f"part-{shard}.npz"))[0] for shard in range(count)]
-    data, rows = merge_shards(parts, Split(**plan["split"]))
-    save_episodes(
-        OUT / "data.npz", data, **{f"rows_{name}": np.asarray(r) for name, r in rows.items()}
-    )
-    summary = data.summary() | {name: len(found) for name, found in rows.items()}
+    shards = [HeldData.load(Path(f"part-{shard}.npz")) for shard in range(count)]
+    data, parts = merge_shards(shards, SplitShares(**plan["split"]))
+    data.save(OUT / "data.npz", parts)
+    summary = data.summary() | {name: len(rows) for name, rows in parts.items()}
     replace_file(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
     print(json.dumps(summary))
 

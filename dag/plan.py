@@ -21,7 +21,7 @@ from condor_advice.dag.sweepfile import (
     Metric,
     Resources,
     Source,
-    Split,
+    SplitShares,
     SweepFile,
 )
 from condor_advice.gather.errors import Unreachable, UsageError
@@ -53,7 +53,7 @@ class Plan:
     parameters: tuple[Parameter, ...]
     hyperband: Hyperband | None
     sources: tuple[Source, ...]
-    split: Split
+    split: SplitShares
     seeds: tuple[int, ...]
     search_seed: int
     engine: str
@@ -150,7 +150,7 @@ class Plan:
                 "parameters": tuple(Parameter(**p) for p in content["parameters"]),
                 "hyperband": hyperband and Hyperband(tuple(hyperband["bands"]), hyperband["eta"]),
                 "sources": tuple(Source(**s) for s in content["sources"]),
-                "split": Split(**content["split"]),
+                "split": SplitShares(**content["split"]),
                 "seeds": tuple(content["seeds"]),
                 "resources": Resources(**content["resources"]),
                 "environment": Environment(**content["environment"]),

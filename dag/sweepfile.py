@@ -93,7 +93,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitShares:
     """How episodes are divided by time."""
 
     train: float = 0.6
@@ -115,7 +115,7 @@ class SweepFile:
     texts: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     environment: Environment = field(default_factory=Environment)
-    split: Split = field(default_factory=Split)
+    split: SplitShares = field(default_factory=SplitShares)
     seeds: tuple[int, ...] = (0,)
     search_seed: int = 0
     engine: str = "own"  # or "wandb"
@@ -473,9 +473,9 @@ class _Reader:
             return f"{path}: no event log here"
         return None
 
-    def _split(self, table: dict[str, Any]) -> Split:
+    def _split(self, table: dict[str, Any]) -> SplitShares:
         if "split" not in table:
-            return Split()
+            return SplitShares()
         inner = self.table(table["split"], "split")
         self.only(inner, ("train", "validation", "gap_seconds"), "split")
         inside = "a share between 0 and 1"
@@ -491,7 +491,7 @@ class _Reader:
                 table["split"],
                 "train and validation leave nothing to test on; they must add up to less than 1",
             )
-        return Split(train, validation, gap)
+        return SplitShares(train, validation, gap)
 
     def _resources(self, table: dict[str, Any]) -> Resources:
         if "resources" not in table:
