@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from condor_advice.dag.condor import jobs, remove, schedd, submit_dag
+from condor_advice.dag.condor import access_point, submit_dag
 from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.dag.sync import create_sweep
@@ -20,7 +20,7 @@ _MOST_RESCUES = 999
 def submit(directory: Path) -> int:
     """Submit a sweep's DAG; the cluster of its DAGMan job."""
     plan = Plan.load(directory.absolute())
-    schedd()
+    access_point()
     with SweepState(plan.directory) as state:
         if (cluster := state.noted("cluster")) is not None:
             what = "is running" if is_alive(cluster) else "has run"
@@ -43,7 +43,7 @@ def resume(directory: Path) -> tuple[int, int]:
     and the evaluation, which may see better trials now.
     """
     plan = Plan.load(directory.absolute())
-    schedd()
+    access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
         if cluster is None:
@@ -67,19 +67,19 @@ def resume(directory: Path) -> tuple[int, int]:
 def cancel(directory: Path) -> int:
     """Remove a sweep's DAGMan job, and with it its nodes' jobs; the cluster removed."""
     plan = Plan.load(directory.absolute())
-    schedd()
+    access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
         if cluster is None or not is_alive(cluster):
             raise UsageError(f"{directory}: the sweep is not running; there is nothing to cancel")
         state.note("cancelled", True)
-        remove(f"{cluster}.0", f"sweep {plan.name} cancelled")
+        access_point().remove_cluster(cluster, f"sweep {plan.name} cancelled")
     return int(cluster)
 
 
 def is_alive(cluster: int) -> bool:
-    """Whether a DAGMan job is in the queue."""
-    return bool(jobs(f"ClusterId == {cluster}", ["ClusterId"]))
+    """Tell whether a DAGMan job is in the queue."""
+    return bool(access_point().select(f"ClusterId == {cluster}", ()))
 
 
 def _rescues(plan: Plan) -> list[Path]:

@@ -42,7 +42,7 @@ def main() -> None:
         "pre": pre,
         "post": post,
         "prepare-evaluation": prepare_evaluation,
-        "hold": hold,
+        "hold": on_hold,
         "final": final,
     }
     try:
@@ -220,30 +220,37 @@ def failure_reason(plan: Plan, number: int, returned: str) -> str:
 # ---- held -----------------------------------------------------------------------------------
 
 
-def hold(plan: Plan, node: str, job: str) -> int:
+def on_hold(plan: Plan, node: str, job: str) -> int:
     """A node's job was held: let it go where that may help, otherwise have the node run anew.
 
     Our own advice is asked. Nothing here may hang the DAG: whatever stays held is removed by
     the job's own periodic_remove after `hold_minutes`, and the node is then retried.
     """
-    from condor_advice.dag.condor import advice_on, hold_of, release, remove
+    from condor_advice.dag.condor import access_point, advice_on
+    from condor_advice.gather.live import HeldSince
 
-    held = hold_of(job)
-    if held is None:
+    schedd = access_point()
+    cluster, _, proc = job.partition(".")
+    held = schedd.held_jobs([(int(cluster), int(proc or 0))])
+    if not held:
         return DONE
+    [live] = held
+    hold = HeldSince(live.job.cluster, live.job.proc, int(live.ad["EnteredCurrentStatus"]))
     advice = advice_on(job)
     verdict = advice.get("verdict") if advice else None
-    why = f"{held.code}/{held.subcode} {held.reason}"
+    code, subcode = live.ad.get("HoldReasonCode", 0), live.ad.get("HoldReasonSubCode", 0)
+    why = f"{code}/{subcode} {live.ad.get('HoldReason', '')}"
     with SweepState(plan.directory) as state:
         # NumHolds counts some holds several times, so our own releases are counted.
         released = int(state.noted(f"released-{job}", 0))
         if verdict == "RELEASE" and released < RELEASES:
             state.note(f"released-{job}", released + 1)
     if verdict == "RELEASE" and released < RELEASES:
-        release(job, f"sweep {plan.name}: condor-advice says RELEASE")
+        schedd.release([hold], f"sweep {plan.name}: condor-advice says RELEASE")
         action = "released"
     elif verdict in ("RELEASE", "FIX", "REMOVE"):
-        remove(job, f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew")
+        reason = f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew"
+        schedd.remove([hold], reason)
         action = "removed"
     else:
         action = f"left held; removed after {plan.resources.hold_minutes} min"

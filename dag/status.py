@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.condor import jobs
+from condor_advice.dag.condor import access_point
 from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, Plan, trial_name
 from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import SweepState, Trial, TrialState
@@ -80,7 +80,7 @@ def look(directory: Path) -> Status:
         cancelled = state.noted("cancelled", False)
         model = state.noted("model")
     notes = []
-    queue: list[dict[str, Any]] | None = None
+    queue: list[Mapping[str, Any]] | None = None
     if cluster is not None:
         try:
             queue = _queue(cluster)
@@ -140,19 +140,10 @@ def best_of(plan: Plan, trials: list[Trial]) -> Best | None:
     )
 
 
-def _queue(cluster: int) -> list[dict[str, Any]]:
-    return jobs(
-        f"ClusterId == {cluster} || DAGManJobId == {cluster}",
-        [
-            "ClusterId",
-            "ProcId",
-            "JobStatus",
-            "DAGNodeName",
-            "HoldReason",
-            "HoldReasonCode",
-            "HoldReasonSubCode",
-        ],
-    )
+def _queue(cluster: int) -> list[Mapping[str, Any]]:
+    attributes = ("JobStatus", "DAGNodeName", "HoldReason", "HoldReasonCode", "HoldReasonSubCode")
+    constraint = f"ClusterId == {cluster} || DAGManJobId == {cluster}"
+    return [live.ad for live in access_point().select(constraint, attributes)]
 
 
 def _held(job: Mapping[str, Any]) -> dict[str, Any]:
