@@ -30,7 +30,6 @@ FILE = "sweep.json"
 FORMAT = 1
 DAG_FILE = "sweep.dag"
 STATUS_FILE = "nodes.status"
-EVENTS_FILE = "sweep.dag.nodes.log"
 # Parameters of the preprocessing (those of TensorSpec): trials that agree on them share it.
 PREPROCESSING: dict[str, Any] = {
     "max_steps": 64,
