@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from condor_advice.dag.nodes import settings_of
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import Trial
 from condor_advice.model import calibration
 from condor_advice.model.held import train as held_train
@@ -32,7 +32,7 @@ def can_serve(trial: Trial) -> bool:
     return not trial.parameters.get("neighbours", 0)
 
 
-def lineage(plan: Plan, trial: Trial) -> dict[str, Any]:
+def lineage(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     """Return where a winner comes from, for its manifest."""
     return {
         "name": plan.name,

@@ -30,12 +30,12 @@ def access_point() -> AccessPoint:
     return found
 
 
-def submit_dag(dag_file: Path, *, force: bool = False) -> int:
+def submit_dag(dag_file: Path) -> int:
     """Submit a DAG as condor_submit_dag does; return the cluster of its DAGMan job."""
     schedd = access_point()
     import htcondor2
 
-    options: dict[str, Any] = {"UseDagDir": True, "Force": force, "SuppressNotification": True}
+    options: dict[str, Any] = {"UseDagDir": True, "SuppressNotification": True}
     try:
         with _stdout_to_stderr():
             description = htcondor2.Submit.from_dag(str(dag_file), options)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from condor_advice.dag.condor import access_point, submit_dag
-from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
+from condor_advice.dag.plan import DAG_FILE, SweepPlan, trial_name
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.dag.sync import create_sweep
 from condor_advice.gather.errors import UsageError
@@ -19,7 +19,7 @@ _MOST_RESCUES = 999
 
 def submit(directory: Path) -> int:
     """Submit a sweep's DAG; the cluster of its DAGMan job."""
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     access_point()
     with SweepState(plan.directory) as state:
         if (cluster := state.noted("cluster")) is not None:
@@ -42,7 +42,7 @@ def resume(directory: Path) -> tuple[int, int]:
     What DAGMan's last rescue DAG has as done stays done, except for the trials that failed,
     and the evaluation, which may see better trials now.
     """
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
@@ -66,7 +66,7 @@ def resume(directory: Path) -> tuple[int, int]:
 
 def cancel(directory: Path) -> int:
     """Remove a sweep's DAGMan job, and with it its nodes' jobs; the cluster removed."""
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
@@ -82,11 +82,11 @@ def is_alive(cluster: int) -> bool:
     return bool(access_point().select(f"ClusterId == {cluster}", ()))
 
 
-def _rescues(plan: Plan) -> list[Path]:
+def _rescues(plan: SweepPlan) -> list[Path]:
     return sorted(plan.directory.glob(f"{DAG_FILE}.rescue[0-9][0-9][0-9]"))
 
 
-def _write_rescue(plan: Plan, again: set[str]) -> None:
+def _write_rescue(plan: SweepPlan, again: set[str]) -> None:
     """Write the next rescue DAG, from the last one and from what is done."""
     known = _rescues(plan)
     done = set(_DONE.findall(known[-1].read_text())) if known else set()
@@ -100,7 +100,7 @@ def _write_rescue(plan: Plan, again: set[str]) -> None:
     replace_file(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
 
 
-def _done_by_files(plan: Plan) -> set[str]:
+def _done_by_files(plan: SweepPlan) -> set[str]:
     """Return the nodes before the trials whose results are there: a killed DAGMan wrote none."""
     done = set()
     if (plan.directory / "check" / "out" / "check.json").exists():

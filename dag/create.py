@@ -24,10 +24,10 @@ from condor_advice.dag.bundle import bundle_bytes, write_bundle, write_package
 from condor_advice.dag.episodes import SHARD_FILE
 from condor_advice.dag.generate import BUNDLE, PACKAGE, write_dag
 from condor_advice.dag.nodes import METRICS, trial_parameters
-from condor_advice.dag.plan import Plan, preparations, trial_name
+from condor_advice.dag.plan import SweepPlan, preparations, trial_name
 from condor_advice.dag.space import Parameter, combinations
 from condor_advice.dag.state import SweepState
-from condor_advice.dag.sweepfile import Source, SweepFile, read_sweep_file
+from condor_advice.dag.sweepfile import SweepFile, SweepSource, read_sweep_file
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.files import replace_file
 from condor_advice.model.held.load import EpisodeLogs, rotations
@@ -56,7 +56,7 @@ def plan_sweep(
     trials: int | None = None,
     recordings: Mapping[str, ShippedLogs] | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Plan:
+) -> SweepPlan:
     """Make a sweep directory; nothing is submitted."""
     recordings = recordings or {}
     sweep = read_sweep_file(sweep_file, trial_parameters(), METRICS, list(recordings))
@@ -79,9 +79,9 @@ def plan_sweep(
     return plan
 
 
-def _make_plan(sweep: SweepFile, directory: Path, trials: int | None) -> Plan:
+def _make_plan(sweep: SweepFile, directory: Path, trials: int | None) -> SweepPlan:
     """Return the plan that a sweep file describes."""
-    return Plan(
+    return SweepPlan(
         directory=directory,
         name=_plain(sweep.name),
         trials=_count_trials(sweep, trials),
@@ -189,14 +189,14 @@ def _check_directory(directory: Path) -> None:
         raise UsageError(f"{directory.parent}: not writable; name another directory with --out")
 
 
-def _check_paths(plan: Plan) -> None:
+def _check_paths(plan: SweepPlan) -> None:
     """Refuse paths at which HTCondor's tools would split submit descriptions and DAG files."""
     for path in (str(plan.directory), plan.python):
         if any(c.isspace() or c in "\"'," for c in path):
             raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes and commas")
 
 
-def _check_space(sweep: SweepFile, plan: Plan, recordings: Mapping[str, ShippedLogs]) -> None:
+def _check_space(sweep: SweepFile, plan: SweepPlan, recordings: Mapping[str, ShippedLogs]) -> None:
     data = sum(_size(source, recordings) for source in sweep.sources)
     # The snapshot, the episodes of each preprocessing twice (parts, merged), and the trials.
     needed = data + 2 * len(plan.prepared) * data + plan.trials * TRIAL_BYTES + RESERVE_BYTES
@@ -211,7 +211,7 @@ def _check_space(sweep: SweepFile, plan: Plan, recordings: Mapping[str, ShippedL
         )
 
 
-def _size(source: Source, recordings: Mapping[str, ShippedLogs]) -> int:
+def _size(source: SweepSource, recordings: Mapping[str, ShippedLogs]) -> int:
     if source.kind == "recording":
         return recordings[source.value].bytes
     path = Path(source.value)
@@ -228,7 +228,9 @@ def _files_of(log: Path) -> Sequence[Path]:
     return rotations(log)
 
 
-def _take_shard(source: Source, directory: Path, recordings: Mapping[str, ShippedLogs]) -> None:
+def _take_shard(
+    source: SweepSource, directory: Path, recordings: Mapping[str, ShippedLogs]
+) -> None:
     """Copy one source: logs and stores go on growing while a sweep runs."""
     directory.mkdir(parents=True)
     shard: dict[str, object] = {"kind": source.kind, "name": Path(source.value).name}
@@ -273,7 +275,7 @@ def _zone() -> str | None:
     return "UTC" if time.timezone == 0 and not time.daylight else None
 
 
-def _make_directories(plan: Plan, root: Path) -> None:
+def _make_directories(plan: SweepPlan, root: Path) -> None:
     places = ["check", "evaluate/in", "logs", "prepared"]
     for key in plan.prepared:
         places.append(f"prepared/{key}")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.scripts import lay_out_evaluation
 from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError
@@ -20,7 +20,7 @@ from condor_advice.gather.files import replace_file
 
 def main() -> None:
     """Finish a sweep. The report is written even when there is nothing to register."""
-    plan = Plan.load(Path(sys.argv[1]))
+    plan = SweepPlan.load(Path(sys.argv[1]))
     with SweepState(plan.directory) as state:
         trials = state.trials()
         cancelled = state.noted("cancelled", False)
@@ -44,7 +44,7 @@ def main() -> None:
         raise problem
 
 
-def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
+def evaluate(plan: SweepPlan, trials: list[Trial]) -> list[dict[str, Any]]:
     """Return the best trials' figures on the test split, which is looked at once.
 
     The evaluate node has done it, unless something before it failed.
@@ -63,7 +63,7 @@ def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
     return evaluation
 
 
-def register(plan: Plan) -> str:
+def register(plan: SweepPlan) -> str:
     """Register the best trial's model, which the evaluate node trained; its name."""
     from condor_advice.dag.candidate import build_listed
     from condor_advice.model.registry import manifest

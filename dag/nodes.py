@@ -23,7 +23,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from condor_advice.dag.scripts import HOPELESS
+from condor_advice.dag.scripts import CHECKPOINT, HOPELESS
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from condor_advice.model.held.lstm import LstmSettings, TrainedLstm
 
 OUT = Path("out")
-CHECKPOINT = 85
 METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
 # Set for every trial by the sweep itself.
 _NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")

@@ -20,9 +20,9 @@ from condor_advice.dag.sweepfile import (
     Hyperband,
     Metric,
     Resources,
-    Source,
     SplitShares,
     SweepFile,
+    SweepSource,
 )
 from condor_advice.gather.errors import Unreachable, UsageError
 
@@ -41,7 +41,7 @@ MOST_PREPARED = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep as it was planned."""
 
     directory: Path
@@ -51,7 +51,7 @@ class Plan:
     metric: Metric
     parameters: tuple[Parameter, ...]
     hyperband: Hyperband | None
-    sources: tuple[Source, ...]
+    sources: tuple[SweepSource, ...]
     split: SplitShares
     seeds: tuple[int, ...]
     search_seed: int
@@ -124,7 +124,7 @@ class Plan:
         (directory / FILE).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
-    def load(cls, directory: Path) -> Plan:
+    def load(cls, directory: Path) -> SweepPlan:
         """Read it from a directory."""
         try:
             content = json.loads((directory / FILE).read_text())
@@ -148,7 +148,7 @@ class Plan:
                 "metric": Metric(**content["metric"]),
                 "parameters": tuple(Parameter(**p) for p in content["parameters"]),
                 "hyperband": hyperband and Hyperband(tuple(hyperband["bands"]), hyperband["eta"]),
-                "sources": tuple(Source(**s) for s in content["sources"]),
+                "sources": tuple(SweepSource(**s) for s in content["sources"]),
                 "split": SplitShares(**content["split"]),
                 "seeds": tuple(content["seeds"]),
                 "resources": Resources(**content["resources"]),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name
+from condor_advice.dag.plan import SweepPlan, trial_name
 from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import Trial, TrialState
 from condor_advice.gather.errors import AdviceError
@@ -21,7 +21,7 @@ MOST_LISTED = 50  # trials in the table
 
 
 def write_report(
-    plan: Plan,
+    plan: SweepPlan,
     trials: Sequence[Trial],
     evaluation: Sequence[Mapping[str, Any]] = (),
     facts: Mapping[str, Any] | None = None,
@@ -51,7 +51,7 @@ def write_report(
     return [index, *files, table]
 
 
-def _row(plan: Plan, trial: Trial) -> dict[str, Any]:
+def _row(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.number,
         "state": str(trial.state),
@@ -63,7 +63,7 @@ def _row(plan: Plan, trial: Trial) -> dict[str, Any]:
     }
 
 
-def importance(plan: Plan, tried: Sequence[Trial]) -> dict[str, dict[str, float]]:
+def importance(plan: SweepPlan, tried: Sequence[Trial]) -> dict[str, dict[str, float]]:
     """Return how much each parameter explains, by a random forest, and which way it goes.
 
     As W&B shows it: importance adds up to 1, correlation is that with the metric. Empty with
@@ -111,7 +111,7 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _colours(plan: Plan, tried: Sequence[Trial]) -> dict[int, Any]:
+def _colours(plan: SweepPlan, tried: Sequence[Trial]) -> dict[int, Any]:
     """Return a colour for each trial: the darker the better."""
     from matplotlib import colormaps
 
@@ -120,7 +120,7 @@ def _colours(plan: Plan, tried: Sequence[Trial]) -> dict[int, Any]:
     return {t.number: colormaps["viridis"](0.9 * place / last) for place, t in enumerate(ranked)}
 
 
-def _learning_curves(plan: Plan, tried: Sequence[Trial]) -> bytes:
+def _learning_curves(plan: SweepPlan, tried: Sequence[Trial]) -> bytes:
     figure = _figure(8, 4)
     axes = figure.subplots()
     colours = _colours(plan, tried)
@@ -142,7 +142,7 @@ def _learning_curves(plan: Plan, tried: Sequence[Trial]) -> bytes:
     return _png(figure)
 
 
-def _parallel_coordinates(plan: Plan, tried: Sequence[Trial], varied: list[str]) -> bytes:
+def _parallel_coordinates(plan: SweepPlan, tried: Sequence[Trial], varied: list[str]) -> bytes:
     figure = _figure(max(6.0, 1.6 * (len(varied) + 1)), 4)
     axes = figure.subplots()
     colours = _colours(plan, tried)
@@ -190,7 +190,7 @@ def _importance_bars(weights: Mapping[str, Mapping[str, float]]) -> bytes:
 
 
 def _page(
-    plan: Plan,
+    plan: SweepPlan,
     trials: Sequence[Trial],
     evaluation: Sequence[Mapping[str, Any]],
     weights: Mapping[str, Mapping[str, float]],
@@ -219,7 +219,9 @@ def _page(
     return page(f"Sweep {plan.name}", sections)
 
 
-def _summary(plan: Plan, trials: Sequence[Trial], facts: Mapping[str, Any]) -> Mapping[str, object]:
+def _summary(
+    plan: SweepPlan, trials: Sequence[Trial], facts: Mapping[str, Any]
+) -> Mapping[str, object]:
     counts = {state: sum(t.state is state for t in trials) for state in TrialState}
     return {
         "search": f"{plan.method} for the {plan.metric.goal[:3]}imum of {plan.metric.name}",
@@ -231,7 +233,7 @@ def _summary(plan: Plan, trials: Sequence[Trial], facts: Mapping[str, Any]) -> M
     }
 
 
-def _ranking(plan: Plan, ranked: Sequence[Trial]) -> Section:
+def _ranking(plan: SweepPlan, ranked: Sequence[Trial]) -> Section:
     names = [p.name for p in plan.parameters]
     rows: list[list[object]] = [["trial", plan.metric.name, "epochs", "state", *names]]
     for trial in ranked[:MOST_LISTED]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name, trial_number
+from condor_advice.dag.plan import SweepPlan, trial_name, trial_number
 from condor_advice.dag.search import next_band, propose, propose_by_wandb, should_stop
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError
@@ -31,13 +31,14 @@ GIVE_UP = 2  # RETRY ... UNLESS-EXIT: the sweep itself is broken
 SKIP = 3  # PRE_SKIP: the node is done without a job
 # A node's job ends with this when another run would end the same way.
 HOPELESS = 10
+CHECKPOINT = 85  # a job exits with this to say: this is a checkpoint, start me again
 RELEASES = 2  # a held job is let go so often before the node is run anew
 
 
 def main() -> None:
     """Run one script; whatever goes wrong is written down."""
     what, directory, *arguments = sys.argv[1:]
-    plan = Plan.load(Path(directory))
+    plan = SweepPlan.load(Path(directory))
     scripts: dict[str, Callable[..., int]] = {
         "pre": pre,
         "post": post,
@@ -56,7 +57,7 @@ def main() -> None:
     sys.exit(status)
 
 
-def log(plan: Plan, text: str) -> None:
+def log(plan: SweepPlan, text: str) -> None:
     """Append a line; several scripts may do so at once."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = f"{stamp} {text}\n".encode()
@@ -72,7 +73,7 @@ def log(plan: Plan, text: str) -> None:
 # ---- before a trial -------------------------------------------------------------------------
 
 
-def pre(plan: Plan, node: str) -> int:
+def pre(plan: SweepPlan, node: str) -> int:
     """Ask for a trial's parameters and lay out what its job is to be given."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
@@ -90,7 +91,7 @@ def pre(plan: Plan, node: str) -> int:
     return DONE
 
 
-def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
+def choose(plan: SweepPlan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
     """Ask the search; None when a trial has reached the target, or the grid has no more."""
     metric = plan.metric
     values = (trial.best(metric) for trial in trials if trial.state.is_over)
@@ -102,7 +103,7 @@ def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | 
     return propose(plan.method, plan.parameters, known, number, plan.search_seed)
 
 
-def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
+def lay_out(plan: SweepPlan, trial: Trial, wandb_sweep: str | None = None) -> None:
     """Fill the directory that is sent with the trial's job."""
     directory = plan.trial_directory(trial.number)
     inputs = directory / "in"
@@ -119,7 +120,7 @@ def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
         shutil.copytree(left, inputs / "resume")
 
 
-def task_of(plan: Plan, trial: Trial) -> dict[str, Any]:
+def task_of(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     """Return what a trial's node is told."""
     epochs = int(trial.parameters["epochs"])
     return {
@@ -154,7 +155,7 @@ def link(source: Path, target: Path) -> None:
 # ---- after a trial --------------------------------------------------------------------------
 
 
-def post(plan: Plan, node: str, returned: str, job: str) -> int:
+def post(plan: SweepPlan, node: str, returned: str, job: str) -> int:
     """Take up what a trial's job left, and say whether it runs again."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
@@ -170,7 +171,7 @@ def post(plan: Plan, node: str, returned: str, job: str) -> int:
     return DONE if trial.state.is_over else AGAIN
 
 
-def take_result(plan: Plan, state: SweepState, number: int) -> Trial | None:
+def take_result(plan: SweepPlan, state: SweepState, number: int) -> Trial | None:
     """Take up the result that a trial's last job left; None when there is none."""
     directory = plan.trial_directory(number)
     try:
@@ -197,7 +198,7 @@ def take_result(plan: Plan, state: SweepState, number: int) -> Trial | None:
     return state.tell(number, epochs, decide)
 
 
-def failure_reason(plan: Plan, number: int, returned: str) -> str:
+def failure_reason(plan: SweepPlan, number: int, returned: str) -> str:
     """Return why a job failed, in its own last words where it had any."""
     try:
         error = (plan.trial_directory(number) / "node.err").read_text(errors="replace")
@@ -220,7 +221,7 @@ def failure_reason(plan: Plan, number: int, returned: str) -> str:
 # ---- held -----------------------------------------------------------------------------------
 
 
-def on_hold(plan: Plan, node: str, job: str) -> int:
+def on_hold(plan: SweepPlan, node: str, job: str) -> int:
     """A node's job was held: let it go where that may help, otherwise have the node run anew.
 
     Our own advice is asked. Nothing here may hang the DAG: whatever stays held is removed by
@@ -261,7 +262,7 @@ def on_hold(plan: Plan, node: str, job: str) -> int:
 # ---- evaluation ------------------------------------------------------------------------------
 
 
-def prepare_evaluation(plan: Plan, node: str) -> int:
+def prepare_evaluation(plan: SweepPlan, node: str) -> int:
     """Lay out the best trials' models for the node that tries them on the test split."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
@@ -270,7 +271,7 @@ def prepare_evaluation(plan: Plan, node: str) -> int:
     return DONE
 
 
-def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
+def lay_out_evaluation(plan: SweepPlan, trials: list[Trial]) -> Path:
     """Fill the directory from which the best trials are evaluated."""
     best = best_trials(plan, trials)[: plan.candidates]
     if not best:
@@ -288,7 +289,7 @@ def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
     return inputs
 
 
-def _winner(plan: Plan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
+def _winner(plan: SweepPlan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
     """Return what is needed to train the best trial's model; None when none could serve."""
     from condor_advice.dag.candidate import can_serve, lineage
 
@@ -304,7 +305,7 @@ def _winner(plan: Plan, trials: list[Trial], inputs: Path) -> dict[str, Any] | N
     }
 
 
-def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
+def best_trials(plan: SweepPlan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
     """Return the trials that have a result, the best first; only ended ones unless asked."""
     wanted = {TrialState.FINISHED, TrialState.STOPPED}
     if also_paused:
@@ -320,7 +321,7 @@ def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -
 # ---- the end --------------------------------------------------------------------------------
 
 
-def final(plan: Plan, node: str, returned: str, dag_status: str, failed: str) -> int:
+def final(plan: SweepPlan, node: str, returned: str, dag_status: str, failed: str) -> int:
     """Give the workflow its exit status: a FINAL node that succeeds hides failures otherwise."""
     with SweepState(plan.directory) as state:
         trials = state.trials()

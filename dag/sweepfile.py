@@ -62,7 +62,7 @@ class Hyperband:
 
 
 @dataclass(frozen=True)
-class Source:
+class SweepSource:
     """Where episodes come from: one access point's events, or an export of them."""
 
     kind: str  # one of SOURCES
@@ -109,7 +109,7 @@ class SweepFile:
     method: str
     metric: Metric
     parameters: tuple[Parameter, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SweepSource, ...]
     hyperband: Hyperband | None = None
     run_cap: int | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -430,7 +430,7 @@ class _Reader:
             "candidates": self.take(table, "candidates", 3, _whole(1), "a whole number from 1"),
         }
 
-    def _sources(self, table: dict[str, Any], section: Any) -> tuple[Source, ...]:
+    def _sources(self, table: dict[str, Any], section: Any) -> tuple[SweepSource, ...]:
         if "data" not in table:
             self.say(section, f"{SECTION} has no data; name {' or '.join(SOURCES)} to train on")
             return ()
@@ -452,7 +452,7 @@ class _Reader:
             if problem := self._missing(kind, text):
                 self.say(value, problem)
             absolute = text if kind == "recording" else str(self._beside(text))
-            found.append(Source(kind, absolute, item.start_mark.line + 1))
+            found.append(SweepSource(kind, absolute, item.start_mark.line + 1))
         return tuple(found)
 
     def _beside(self, text: str) -> Path:

@@ -166,11 +166,11 @@ def _duration(seconds: float) -> str:
 @_JSON
 def best(directory: Path, as_json: bool) -> None:
     """Print the best trial of the sweep in DIR: its parameters, and where its model is."""
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.state import SweepState
     from condor_advice.dag.status import learning_curve, require_result
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     found = require_result(plan)
     with SweepState(plan.directory) as state:
         model = state.noted("model")
@@ -241,11 +241,11 @@ def cancel(directory: Path, as_json: bool) -> None:
 @_JSON
 def report(directory: Path, as_json: bool) -> None:
     """Write the report of the sweep in DIR as it stands; the FINAL node does so at the end."""
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.report import write_report
     from condor_advice.dag.state import SweepState
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     with SweepState(plan.directory) as state:
         trials = state.trials()
         model = state.noted("model")
@@ -263,10 +263,10 @@ def sync(directory: Path, follow: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from condor_advice.dag import sync as sending
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.status import look
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
 
     def say(text: str) -> None:
         click.echo(text, err=as_json)

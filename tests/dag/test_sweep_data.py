@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from condor_advice.advise.commands.episode_sources import Sources
 from condor_advice.advise.commands.gather import gather
 from condor_advice.dag.episodes import PARTS, load_split, merge_shards, read_shard
-from condor_advice.dag.plan import PREPROCESSING, Plan
+from condor_advice.dag.plan import PREPROCESSING, SweepPlan
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order
 from condor_advice.model.held.data import HeldData
@@ -38,7 +38,7 @@ def event_logs(tmp_path: Path) -> list[Path]:
     return in_order(unpack("pool_a", tmp_path / "recording") / "events" / "EventLog")
 
 
-def shard_of(plan: Plan) -> Path:
+def shard_of(plan: SweepPlan) -> Path:
     return plan.directory / "shards" / "0"
 
 
@@ -71,7 +71,7 @@ def test_logs_are_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs)
 
 
 def test_a_store_is_the_same_episodes_in_a_sweep_and_in_train(
-    planned: Callable[..., Plan], event_logs: list[Path], tmp_path: Path
+    planned: Callable[..., SweepPlan], event_logs: list[Path], tmp_path: Path
 ):
     store = tmp_path / "store.sqlite"
     done = CliRunner().invoke(gather, [str(event_logs[-1]), "--store", str(store), "--zone", "UTC"])
