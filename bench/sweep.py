@@ -28,7 +28,7 @@ import yaml
 
 from condor_advice.advise.commands.sweep import recordings
 from condor_advice.dag.create import plan_sweep
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.lab.pool import ExecutionPoint, Pool
 
@@ -85,7 +85,7 @@ def tell(name: str, **figures: Any) -> None:
     print(json.dumps({"bench": f"sweep {name}", **rounded}), flush=True)
 
 
-def make(root: Path, name: str, trials: int, **changes: Any) -> Plan:
+def make(root: Path, name: str, trials: int, **changes: Any) -> SweepPlan:
     """Plan a sweep."""
     content = SWEEP | {"name": name} | changes
     content["condor_advice"] = SWEEP["condor_advice"] | changes.get("condor_advice", {})
@@ -208,7 +208,7 @@ def show(pool: Pool, root: Path) -> None:
     twin(plan)
 
 
-def twin(plan: Plan) -> None:
+def twin(plan: SweepPlan) -> None:
     """Train the evicted trial once more without a stop, and compare every figure."""
     from condor_advice.dag.episodes import load_split
     from condor_advice.dag.nodes import settings_of
@@ -256,12 +256,12 @@ def advice(pool: Pool, *arguments: str) -> str:
     return pool.run([sys.executable, "-m", "condor_advice", *arguments]).stdout
 
 
-def submit(pool: Pool, plan: Plan) -> None:
+def submit(pool: Pool, plan: SweepPlan) -> None:
     """Submit a sweep."""
     advice(pool, "sweep", "submit", str(plan.directory))
 
 
-def wait(pool: Pool, plan: Plan, seconds: float = 3000) -> dict[str, Any]:
+def wait(pool: Pool, plan: SweepPlan, seconds: float = 3000) -> dict[str, Any]:
     """Wait for a sweep's end; its status."""
     deadline = time.monotonic() + seconds
     while not (plan.directory / "sweep.dag.metrics").exists():
@@ -275,7 +275,7 @@ def wait(pool: Pool, plan: Plan, seconds: float = 3000) -> dict[str, Any]:
     return found
 
 
-def evict(pool: Pool, plan: Plan, number: int) -> str | None:
+def evict(pool: Pool, plan: SweepPlan, number: int) -> str | None:
     """Vacate a trial's job after its first checkpoint."""
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
@@ -289,40 +289,40 @@ def evict(pool: Pool, plan: Plan, number: int) -> str | None:
     return None
 
 
-def trials_of(plan: Plan) -> list[Trial]:
+def trials_of(plan: SweepPlan) -> list[Trial]:
     """Read the trials."""
     with SweepState(plan.directory) as state:
         return state.trials()
 
 
-def node_log(plan: Plan, number: int) -> str:
+def node_log(plan: SweepPlan, number: int) -> str:
     """Read a trial's job event log."""
     path = plan.trial_directory(number) / "node.log"
     return path.read_text() if path.exists() else ""
 
 
-def events(plan: Plan, number: int) -> list[str]:
+def events(plan: SweepPlan, number: int) -> list[str]:
     """Return the numbers of a trial's events."""
     return re.findall(r"^(\d{3}) \(", node_log(plan, number), re.MULTILINE)
 
 
-def times(plan: Plan, number: int, kind: str) -> list[float]:
+def times(plan: SweepPlan, number: int, kind: str) -> list[float]:
     """Return when a trial had events of a kind."""
     found = re.findall(rf"^{kind} \([\d.]+\) (\S+ \S+)", node_log(plan, number), re.MULTILINE)
     return [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in found]
 
 
-def run_times(plan: Plan, number: int) -> list[tuple[float, float]]:
+def run_times(plan: SweepPlan, number: int) -> list[tuple[float, float]]:
     """Return the beginnings and ends of a trial's runs."""
     return list(zip(times(plan, number, "001"), times(plan, number, "005"), strict=True))
 
 
-def duration(plan: Plan) -> float:
+def duration(plan: SweepPlan) -> float:
     """Return how long DAGMan ran."""
     return float(json.loads((plan.directory / "sweep.dag.metrics").read_text())["duration"])
 
 
-def first_submit(plan: Plan, trials: int) -> float:
+def first_submit(plan: SweepPlan, trials: int) -> float:
     """Return when the first trial was submitted."""
     return min(times(plan, number, "000")[0] for number in range(trials))
 

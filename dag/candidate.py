@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from condor_advice.dag.episodes import PARTS, load_episodes
 from condor_advice.dag.nodes import settings_of
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import Trial
 from condor_advice.model import calibration
 from condor_advice.model.held import train as held_train
@@ -33,7 +32,7 @@ def can_serve(trial: Trial) -> bool:
     return not trial.parameters.get("neighbours", 0)
 
 
-def lineage(plan: Plan, trial: Trial) -> dict[str, Any]:
+def lineage(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     """Return where a winner comes from, for its manifest."""
     return {
         "name": plan.name,
@@ -59,8 +58,7 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
 
     The test split is looked at once, for the manifest's figures.
     """
-    whole, more = load_episodes(data_file)
-    rows = {name: more[f"rows_{name}"] for name in PARTS}
+    whole, rows = HeldData.load_with_parts(data_file)
     settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
     settings = replace(
         settings,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from condor_advice.dag.condor import jobs, remove, schedd, submit_dag
-from condor_advice.dag.plan import DAG_FILE, Plan, trial_name
-from condor_advice.dag.scripts import write_whole
+from condor_advice.dag.condor import access_point, submit_dag
+from condor_advice.dag.plan import DAG_FILE, SweepPlan, trial_name
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.dag.sync import create_sweep
 from condor_advice.gather.errors import UsageError
+from condor_advice.gather.files import replace_file
 from condor_advice.model.registry.versions import default_models_path
 
 _DONE = re.compile(r"^DONE (\S+)$", re.MULTILINE)
@@ -19,8 +19,8 @@ _MOST_RESCUES = 999
 
 def submit(directory: Path) -> int:
     """Submit a sweep's DAG; the cluster of its DAGMan job."""
-    plan = Plan.load(directory.absolute())
-    schedd()
+    plan = SweepPlan.load(directory.absolute())
+    access_point()
     with SweepState(plan.directory) as state:
         if (cluster := state.noted("cluster")) is not None:
             what = "is running" if is_alive(cluster) else "has run"
@@ -42,8 +42,8 @@ def resume(directory: Path) -> tuple[int, int]:
     What DAGMan's last rescue DAG has as done stays done, except for the trials that failed,
     and the evaluation, which may see better trials now.
     """
-    plan = Plan.load(directory.absolute())
-    schedd()
+    plan = SweepPlan.load(directory.absolute())
+    access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
         if cluster is None:
@@ -66,27 +66,27 @@ def resume(directory: Path) -> tuple[int, int]:
 
 def cancel(directory: Path) -> int:
     """Remove a sweep's DAGMan job, and with it its nodes' jobs; the cluster removed."""
-    plan = Plan.load(directory.absolute())
-    schedd()
+    plan = SweepPlan.load(directory.absolute())
+    access_point()
     with SweepState(plan.directory) as state:
         cluster = state.noted("cluster")
         if cluster is None or not is_alive(cluster):
             raise UsageError(f"{directory}: the sweep is not running; there is nothing to cancel")
         state.note("cancelled", True)
-        remove(f"{cluster}.0", f"sweep {plan.name} cancelled")
+        access_point().remove_cluster(cluster, f"sweep {plan.name} cancelled")
     return int(cluster)
 
 
 def is_alive(cluster: int) -> bool:
-    """Whether a DAGMan job is in the queue."""
-    return bool(jobs(f"ClusterId == {cluster}", ["ClusterId"]))
+    """Tell whether a DAGMan job is in the queue."""
+    return bool(access_point().select(f"ClusterId == {cluster}", ()))
 
 
-def _rescues(plan: Plan) -> list[Path]:
+def _rescues(plan: SweepPlan) -> list[Path]:
     return sorted(plan.directory.glob(f"{DAG_FILE}.rescue[0-9][0-9][0-9]"))
 
 
-def _write_rescue(plan: Plan, again: set[str]) -> None:
+def _write_rescue(plan: SweepPlan, again: set[str]) -> None:
     """Write the next rescue DAG, from the last one and from what is done."""
     known = _rescues(plan)
     done = set(_DONE.findall(known[-1].read_text())) if known else set()
@@ -97,10 +97,10 @@ def _write_rescue(plan: Plan, again: set[str]) -> None:
     if number > _MOST_RESCUES:
         raise UsageError(f"{plan.directory}: {_MOST_RESCUES} rescue DAGs; begin a new sweep")
     lines = [f"DONE {node}" for node in sorted(done - again)]
-    write_whole(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
+    replace_file(plan.directory / f"{DAG_FILE}.rescue{number:03d}", "\n".join(lines) + "\n")
 
 
-def _done_by_files(plan: Plan) -> set[str]:
+def _done_by_files(plan: SweepPlan) -> set[str]:
     """Return the nodes before the trials whose results are there: a killed DAGMan wrote none."""
     done = set()
     if (plan.directory / "check" / "out" / "check.json").exists():

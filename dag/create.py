@@ -1,7 +1,7 @@
 """Plan a sweep: check everything, take a snapshot of the data, and write the DAG.
 
-The directory is filled under another name and renamed at the end, so that a sweep directory is
-complete or is not there.
+The directory is filled under another name and renamed at the end: a sweep directory is complete
+or does not exist.
 """
 
 from __future__ import annotations
@@ -12,130 +12,143 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from condor_advice import __version__
 from condor_advice.dag.bundle import bundle_bytes, write_bundle, write_package
-from condor_advice.dag.episodes import SOURCE
+from condor_advice.dag.episodes import SHARD_FILE
 from condor_advice.dag.generate import BUNDLE, PACKAGE, write_dag
 from condor_advice.dag.nodes import METRICS, trial_parameters
-from condor_advice.dag.plan import PREPROCESSING, Plan, preparations, trial_name
-from condor_advice.dag.scripts import write_whole
+from condor_advice.dag.plan import SweepPlan, preparations, trial_name
 from condor_advice.dag.space import Parameter, combinations
 from condor_advice.dag.state import SweepState
-from condor_advice.dag.sweepfile import Source, SweepFile, read_sweep_file
+from condor_advice.dag.sweepfile import SweepFile, SweepSource, read_sweep_file
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.files import replace_file
+from condor_advice.model.held.load import EpisodeLogs, rotations
 
 MOST_TRIALS = 100_000
-# What is needed beside the data: states and models of trials, logs, the report.
+# Needed beside the data: states and models of trials, logs, the report.
 TRIAL_BYTES = 2_000_000
 RESERVE_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
-class Recording:
-    """Events that come along with the package."""
+class ShippedLogs:
+    """Event logs that come with the package."""
 
     bytes: int
-    unpack: Callable[[Path], Path]  # below a directory; returns the event log
-    # Where it is known: when which job was repaired, given the event log that was unpacked.
-    repaired: Callable[[Path], dict[str, float]] = lambda _log: {}
+    unpack: Callable[[Path], EpisodeLogs]  # below a directory
 
 
 class NoSpace(AdviceError):
-    """The sweep does not fit where it is to be."""
+    """There is too little disk space for the sweep."""
 
 
 def plan_sweep(
     sweep_file: Path,
     directory: Path,
     trials: int | None = None,
-    recordings: Mapping[str, Recording] | None = None,
+    recordings: Mapping[str, ShippedLogs] | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Plan:
+) -> SweepPlan:
     """Make a sweep directory; nothing is submitted."""
     recordings = recordings or {}
     sweep = read_sweep_file(sweep_file, trial_parameters(), METRICS, list(recordings))
-    count = _count(sweep, trials)
-    prepared = preparations(sweep)
-    _check_sources(sweep, prepared)
-    directory = directory.absolute()
-    _check_directory(directory)
-    _check_space(sweep, directory, len(prepared), count, recordings)
-    # HTCondor's tools split submit descriptions and DAG files at spaces.
-    for path in (str(directory), sys.executable):
-        if any(c.isspace() or c in "\"'," for c in path):
-            raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes and commas")
-    parameters = sweep.parameters
-    if "epochs" not in {p.name for p in parameters}:
-        default = {"value": trial_parameters()["epochs"]}
-        parameters = (*parameters, Parameter("epochs", "constant", default))
-    part = directory.with_name(f".{directory.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        part.mkdir(parents=True, mode=0o755)
+    plan = _make_plan(sweep, directory.absolute(), trials)
+    _check_exports(sweep, plan.prepared)
+    _check_directory(plan.directory)
+    _check_space(sweep, plan, recordings)
+    _check_paths(plan)
+    with _directory_at_the_end(plan.directory) as part:
         say("taking a snapshot of the data")
         for number, source in enumerate(sweep.sources):
             _take_shard(source, part / "shards" / str(number), recordings)
         say("packing what execution points need")
-        write_package(part / PACKAGE)
-        if sweep.environment.kind == "bundle":
-            write_bundle(part / BUNDLE, needed_packages(sweep), say)
+        _pack_environment(sweep, part, say)
         shutil.copyfile(sweep.path, part / "sweep.yaml")
-        plan = Plan(
-            directory,
-            _plain(sweep.name),
-            count,
-            sweep.method,
-            sweep.metric,
-            parameters,
-            sweep.hyperband,
-            sweep.sources,
-            sweep.split,
-            sweep.seeds,
-            sweep.search_seed,
-            sweep.engine,
-            sweep.resources,
-            sweep.environment,
-            sweep.tracking,
-            sweep.candidates,
-            prepared,
-            sys.executable,
-            dict(sweep.texts),
-            dict(sweep.config),
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            __version__,
-        )
         _make_directories(plan, part)
-        SweepState.create(part, count).close()
+        SweepState.create(part, plan.trials).close()
         plan.save(part)
         write_dag(plan, part)
+    return plan
+
+
+def _make_plan(sweep: SweepFile, directory: Path, trials: int | None) -> SweepPlan:
+    """Return the plan that a sweep file describes."""
+    return SweepPlan(
+        directory=directory,
+        name=_plain(sweep.name),
+        trials=_count_trials(sweep, trials),
+        method=sweep.method,
+        metric=sweep.metric,
+        parameters=_with_epochs(sweep.parameters),
+        hyperband=sweep.hyperband,
+        sources=sweep.sources,
+        split=sweep.split,
+        seeds=sweep.seeds,
+        search_seed=sweep.search_seed,
+        engine=sweep.engine,
+        resources=sweep.resources,
+        environment=sweep.environment,
+        tracking=sweep.tracking,
+        candidates=sweep.candidates,
+        prepared=preparations(sweep),
+        python=sys.executable,
+        texts=dict(sweep.texts),
+        config=dict(sweep.config),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )
+
+
+def _with_epochs(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Add the default number of epochs where the file names none."""
+    if any(parameter.name == "epochs" for parameter in parameters):
+        return parameters
+    default = {"value": trial_parameters()["epochs"]}
+    return (*parameters, Parameter("epochs", "constant", default))
+
+
+@contextmanager
+def _directory_at_the_end(directory: Path) -> Iterator[Path]:
+    """Give a directory to fill, and rename it into place; leave nothing behind on failure."""
+    part = directory.with_name(f".{directory.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        part.mkdir(parents=True, mode=0o755)
+        yield part
         os.rename(part, directory)
     except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
         raise AdviceError(
-            f"{directory}: the sweep cannot be written ({error}); name another directory, or "
-            "make room"
+            f"{directory}: cannot write the sweep ({error}); name another directory, or make room"
         ) from error
-    except BaseException:
+    finally:
         shutil.rmtree(part, ignore_errors=True)
-        raise
-    return plan
+
+
+def _pack_environment(sweep: SweepFile, directory: Path, say: Callable[[str], None]) -> None:
+    """Write our own package and, where the file asks for it, the bundle."""
+    write_package(directory / PACKAGE)
+    if sweep.environment.kind == "bundle":
+        write_bundle(directory / BUNDLE, needed_packages(sweep), say)
 
 
 def needed_packages(sweep: SweepFile) -> list[str]:
     """Return the distributions that nodes import, beside our own."""
     kinds = {source.kind for source in sweep.sources}
-    found = ["numpy", "torch", "tzdata", "zstandard", "xgboost-cpu"]
-    found += ["pyarrow"] if "export" in kinds else []
-    found += ["wandb"] if sweep.tracking != "off" else []
-    return found
+    names = ["numpy", "torch", "tzdata", "zstandard", "xgboost-cpu"]
+    names += ["pyarrow"] if "export" in kinds else []
+    names += ["wandb"] if sweep.tracking != "off" else []
+    return names
 
 
-def _count(sweep: SweepFile, trials: int | None) -> int:
+def _count_trials(sweep: SweepFile, trials: int | None) -> int:
     """Return how many trials there will be."""
     caps = [cap for cap in (trials, sweep.run_cap) if cap is not None]
     if sweep.method == "grid":
@@ -147,21 +160,23 @@ def _count(sweep: SweepFile, trials: int | None) -> int:
     return min(caps)
 
 
-def _check_sources(sweep: SweepFile, prepared: dict[str, dict[str, object]]) -> None:
+def _check_exports(sweep: SweepFile, prepared: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse exports that were not made with the preprocessing that trials may ask for."""
     for source in sweep.sources:
-        if source.kind == "export":
-            from condor_advice.preprocess.holds.export import Dataset
+        if source.kind != "export":
+            continue
+        from condor_advice.preprocess.holds.export import Dataset
 
-            spec = Dataset(Path(source.value)).spec
-            for parameters in prepared.values():
-                for name in PREPROCESSING:
-                    wanted, has = parameters[name], getattr(spec, name)
-                    fits = wanted <= has if name == "max_steps" else wanted == has
-                    if name in ("neighbour_steps", "frame_seconds") or fits:
-                        continue
+        spec = Dataset(Path(source.value)).spec
+        for parameters in prepared.values():
+            for name in ("max_steps", "neighbours"):
+                wanted, made_with = parameters[name], getattr(spec, name)
+                fits = wanted <= made_with if name == "max_steps" else wanted == made_with
+                if not fits:
                     raise UsageError(
-                        f"{sweep.path}:{source.line}: the export was made with {name} {has}, and "
-                        f"the sweep asks for {wanted}; export again, or name its store or logs"
+                        f"{sweep.path}:{source.line}: the export was made with {name} "
+                        f"{made_with}, and the sweep asks for {wanted}; export again, or name "
+                        "its store or logs"
                     )
 
 
@@ -174,74 +189,76 @@ def _check_directory(directory: Path) -> None:
         raise UsageError(f"{directory.parent}: not writable; name another directory with --out")
 
 
-def _check_space(
-    sweep: SweepFile,
-    directory: Path,
-    prepared: int,
-    trials: int,
-    recordings: Mapping[str, Recording],
-) -> None:
+def _check_paths(plan: SweepPlan) -> None:
+    """Refuse paths at which HTCondor's tools would split submit descriptions and DAG files."""
+    for path in (str(plan.directory), plan.python):
+        if any(c.isspace() or c in "\"'," for c in path):
+            raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes and commas")
+
+
+def _check_space(sweep: SweepFile, plan: SweepPlan, recordings: Mapping[str, ShippedLogs]) -> None:
     data = sum(_size(source, recordings) for source in sweep.sources)
     # The snapshot, the episodes of each preprocessing twice (parts, merged), and the trials.
-    needed = data + 2 * prepared * data + trials * TRIAL_BYTES + RESERVE_BYTES
+    needed = data + 2 * len(plan.prepared) * data + plan.trials * TRIAL_BYTES + RESERVE_BYTES
     if sweep.environment.kind == "bundle":
         needed += bundle_bytes(needed_packages(sweep))
-    free = shutil.disk_usage(directory.parent).free
+    parent = plan.directory.parent
+    free = shutil.disk_usage(parent).free
     if free < needed:
         raise NoSpace(
-            f"{directory.parent}: {free / 1e9:.1f} GB are free, and this sweep may need "
+            f"{parent}: {free / 1e9:.1f} GB are free, and this sweep may need "
             f"{needed / 1e9:.1f} GB; make room, or name another place with --out"
         )
 
 
-def _size(source: Source, recordings: Mapping[str, Recording]) -> int:
+def _size(source: SweepSource, recordings: Mapping[str, ShippedLogs]) -> int:
     if source.kind == "recording":
         return recordings[source.value].bytes
     path = Path(source.value)
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return sum(file.stat().st_size for file in _rotations(path))
+    return sum(file.stat().st_size for file in _files_of(path))
 
 
-def _rotations(log: Path) -> list[Path]:
+def _files_of(log: Path) -> Sequence[Path]:
     """Return a log's files, oldest first, or those of a directory by age."""
     if log.is_dir():
         files = [file for file in log.iterdir() if file.is_file() and file.stat().st_size]
         return sorted(files, key=lambda file: (file.stat().st_mtime, file.name))
-    numbered = [file for file in log.parent.glob(f"{log.name}.*") if file.suffix[1:].isdigit()]
-    numbered.sort(key=lambda file: -int(file.suffix[1:]))
-    old = log.with_name(f"{log.name}.old")
-    return [*numbered, *([old] if old.exists() else []), log]
+    return rotations(log)
 
 
-def _take_shard(source: Source, directory: Path, recordings: Mapping[str, Recording]) -> None:
+def _take_shard(
+    source: SweepSource, directory: Path, recordings: Mapping[str, ShippedLogs]
+) -> None:
     """Copy one source: logs and stores go on growing while a sweep runs."""
     directory.mkdir(parents=True)
-    about: dict[str, object] = {"kind": source.kind, "name": source.value}
+    shard: dict[str, object] = {"kind": source.kind, "name": Path(source.value).name}
     if source.kind == "export":
         shutil.copytree(source.value, directory / "export", ignore=_no_events)
     elif source.kind == "store":
-        reader = sqlite3.connect(f"file:{source.value}?mode=ro", uri=True)
-        writer = sqlite3.connect(directory / "store.sqlite")
-        with writer:
-            reader.backup(writer)
-        writer.close()
-        reader.close()
+        _copy_store(Path(source.value), directory / "store.sqlite")
     else:
-        about["zone"] = _zone()
+        unpacked = directory / "unpacked"
         if source.kind == "recording":
-            recording = recordings[source.value]
-            log = recording.unpack(directory / "unpacked")
-            files = _rotations(log)
-            about["repaired"] = recording.repaired(log)
-            about["zone"] = "UTC"
+            logs = recordings[source.value].unpack(unpacked)
         else:
-            files = _rotations(Path(source.value))
-        about["files"] = [file.name for file in files]
-        for file in files:
+            path = Path(source.value)
+            logs = EpisodeLogs(tuple(_files_of(path)), path.name, zone=_zone())
+        for file in logs.files:
             shutil.copy2(file, directory / file.name)  # a log without years is dated by its mtime
-        shutil.rmtree(directory / "unpacked", ignore_errors=True)
-    write_whole(directory / SOURCE, json.dumps(about))
+        shutil.rmtree(unpacked, ignore_errors=True)
+        shard |= logs.as_dict()
+    replace_file(directory / SHARD_FILE, json.dumps(shard))
+
+
+def _copy_store(source: Path, target: Path) -> None:
+    reader = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+    writer = sqlite3.connect(target)
+    with writer:
+        reader.backup(writer)
+    writer.close()
+    reader.close()
 
 
 def _no_events(_directory: str, names: list[str]) -> list[str]:
@@ -258,7 +275,7 @@ def _zone() -> str | None:
     return "UTC" if time.timezone == 0 and not time.daylight else None
 
 
-def _make_directories(plan: Plan, root: Path) -> None:
+def _make_directories(plan: SweepPlan, root: Path) -> None:
     places = ["check", "evaluate/in", "logs", "prepared"]
     for key in plan.prepared:
         places.append(f"prepared/{key}")

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from condor_advice.dag.condor import jobs, schedd
+from condor_advice.dag.condor import access_point
 from condor_advice.dag.generate import quoted
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.events import JobStatus
@@ -100,27 +99,26 @@ def write_cron(found: Sequence[CronJob], directory: Path) -> list[Path]:
     return paths
 
 
-def submit_cron(found: Sequence[CronJob], directory: Path) -> dict[str, int]:
-    """Submit the jobs; the cluster of each. A job of the same name must not be there yet."""
-    queue = schedd()
+def submit_cron(jobs: Sequence[CronJob], directory: Path) -> dict[str, int]:
+    """Submit the jobs; return the cluster of each. Refuse a name that is in the queue already."""
+    schedd = access_point()
     import htcondor2
 
-    there = running_cron()
-    for job in found:
-        if job.name in there:
+    queued = queued_cron()
+    for job in jobs:
+        if job.name in queued:
             raise UsageError(
-                f"{job.name} is in the queue already as job {there[job.name]}.0; remove that "
-                f"first: condor_rm {there[job.name]}"
+                f"{job.name} is in the queue already as job {queued[job.name]}.0; remove that "
+                f"first: condor_rm {queued[job.name]}"
             )
-    clusters = {}
-    for job in found:
-        description: Any = htcondor2.Submit(describe(job, directory))
-        clusters[job.name] = int(queue.submit(description).cluster())
-    return clusters
+    return {job.name: schedd.submit(htcondor2.Submit(describe(job, directory))) for job in jobs}
 
 
-def running_cron() -> dict[str, int]:
-    """Return our clock jobs in the queue, by name."""
-    ads = jobs(f"{MARK} isnt undefined", ["ClusterId", MARK, "JobStatus"])
-    queued = [ad for ad in ads if ad["JobStatus"] != JobStatus.REMOVED]
-    return {str(ad[MARK]): int(ad["ClusterId"]) for ad in queued}
+def queued_cron() -> dict[str, int]:
+    """Return the clusters of our cron jobs in the queue, by name."""
+    live_jobs = access_point().select(f"{MARK} isnt undefined", [MARK, "JobStatus"])
+    return {
+        str(live.ad[MARK]): live.job.cluster
+        for live in live_jobs
+        if live.ad["JobStatus"] != JobStatus.REMOVED
+    }

@@ -11,15 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan
-from condor_advice.dag.scripts import lay_out_evaluation, write_whole
+from condor_advice.dag.plan import SweepPlan
+from condor_advice.dag.scripts import lay_out_evaluation
 from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 
 def main() -> None:
     """Finish a sweep. The report is written even when there is nothing to register."""
-    plan = Plan.load(Path(sys.argv[1]))
+    plan = SweepPlan.load(Path(sys.argv[1]))
     with SweepState(plan.directory) as state:
         trials = state.trials()
         cancelled = state.noted("cancelled", False)
@@ -43,7 +44,7 @@ def main() -> None:
         raise problem
 
 
-def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
+def evaluate(plan: SweepPlan, trials: list[Trial]) -> list[dict[str, Any]]:
     """Return the best trials' figures on the test split, which is looked at once.
 
     The evaluate node has done it, unless something before it failed.
@@ -57,12 +58,12 @@ def evaluate(plan: Plan, trials: list[Trial]) -> list[dict[str, Any]]:
 
             inputs = lay_out_evaluation(plan, trials)
             found = evaluate_candidates(inputs / "candidates.json", inputs)
-            write_whole(plan.evaluation, json.dumps(found))
+            replace_file(plan.evaluation, json.dumps(found))
     evaluation: list[dict[str, Any]] = json.loads(plan.evaluation.read_text())
     return evaluation
 
 
-def register(plan: Plan) -> str:
+def register(plan: SweepPlan) -> str:
     """Register the best trial's model, which the evaluate node trained; its name."""
     from condor_advice.dag.candidate import build_listed
     from condor_advice.model.registry import manifest

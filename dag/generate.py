@@ -10,12 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, Plan
-from condor_advice.dag.scripts import GIVE_UP, HOPELESS, SKIP
+from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, SweepPlan
+from condor_advice.dag.scripts import CHECKPOINT, GIVE_UP, HOPELESS, SKIP
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobStatus
 
-CHECKPOINT = 85  # what a job exits with to say: this is a checkpoint, start me again
 PACKAGE, BUNDLE, RUNNER = "condor_advice.zip", "bundle.tar.gz", "run_node.sh"
 
 _RUNNER = """\
@@ -43,7 +42,7 @@ PYTHONHOME=$PWD/bundle LD_LIBRARY_PATH=$PWD/bundle/lib; export PYTHONHOME LD_LIB
 unset PYTHONPATH"""
 
 
-def write_dag(plan: Plan, into: Path) -> Path:
+def write_dag(plan: SweepPlan, into: Path) -> Path:
     """Write the DAG file and the submit descriptions for a sweep into a directory.
 
     They name the sweep's own directory, which `into` becomes when all is written.
@@ -126,7 +125,7 @@ def write_dag(plan: Plan, into: Path) -> Path:
     return Path(path)
 
 
-def write_runner(plan: Plan, into: Path) -> Path:
+def write_runner(plan: SweepPlan, into: Path) -> Path:
     """Write the shell script that every node runs first."""
     environment = plan.environment
     if environment.kind == "bundle":
@@ -157,7 +156,7 @@ def write_runner(plan: Plan, into: Path) -> Path:
 class _Descriptions:
     """The submit descriptions of a sweep's nodes."""
 
-    def __init__(self, plan: Plan, make: Any) -> None:
+    def __init__(self, plan: SweepPlan, make: Any) -> None:
         self.plan, self.make = plan, make
         self.directory = plan.directory
 

@@ -23,15 +23,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from condor_advice.dag.scripts import HOPELESS, write_whole
+from condor_advice.dag.scripts import CHECKPOINT, HOPELESS
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
     from condor_advice.model.held.lstm import LstmSettings, TrainedLstm
 
 OUT = Path("out")
-CHECKPOINT = 85
 METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
 # Set for every trial by the sweep itself.
 _NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")
@@ -99,7 +99,7 @@ def check(plan_file: str) -> None:
 
     lstm.build(lstm.LstmSettings(hidden=4))
     report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
-    write_whole(OUT / "check.json", json.dumps(report | found))
+    replace_file(OUT / "check.json", json.dumps(report | found))
     print(f"fit for this sweep: {report | found}")
 
 
@@ -108,30 +108,27 @@ def check(plan_file: str) -> None:
 
 def prepare(plan_file: str, shard: str, key: str) -> None:
     """Turn one shard into episodes."""
-    from condor_advice.dag.episodes import read_shard, save_episodes
+    from condor_advice.dag.episodes import read_shard
 
     plan = json.loads(Path(plan_file).read_text())
     data = read_shard(Path(shard), plan["prepared"][key])
-    save_episodes(OUT / f"part-{shard}.npz", data)
+    data.save(OUT / f"part-{shard}.npz")
     print(json.dumps(data.summary()))
 
 
 def merge(plan_file: str, key: str) -> None:
     """Join the parts of one preprocessing and split them."""
-    import numpy as np
-
-    from condor_advice.dag.episodes import load_episodes, merge_shards, save_episodes
-    from condor_advice.dag.sweepfile import Split
+    from condor_advice.dag.episodes import merge_shards
+    from condor_advice.dag.sweepfile import SplitShares
+    from condor_advice.model.held.data import HeldData
 
     plan = json.loads(Path(plan_file).read_text())
     count = len(plan["sources"])
-    parts = [load_episodes(Path(f"part-{shard}.npz"))[0] for shard in range(count)]
-    data, rows = merge_shards(parts, Split(**plan["split"]))
-    save_episodes(
-        OUT / "data.npz", data, **{f"rows_{name}": np.asarray(r) for name, r in rows.items()}
-    )
-    summary = data.summary() | {name: len(found) for name, found in rows.items()}
-    write_whole(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
+    shards = [HeldData.load(Path(f"part-{shard}.npz")) for shard in range(count)]
+    data, parts = merge_shards(shards, SplitShares(**plan["split"]))
+    data.save(OUT / "data.npz", parts)
+    summary = data.summary() | {name: len(rows) for name, rows in parts.items()}
+    replace_file(OUT / "summary.json", json.dumps(summary | {"data_hash": data.hash()}))
     print(json.dumps(summary))
 
 
@@ -227,7 +224,7 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
         figures = [report.metrics() for report in of_seeds]
         mean = {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
         rows.append({"epoch": of_seeds[0].epoch, "metrics": mean})
-    write_whole(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    replace_file(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     # Of several seeds the one with the best epoch is the trial's model.
     best = min(trained, key=lambda seed: min(r.validation_loss for r in trained[seed].history))
     save_arrays(OUT / "model.npz", trained[best].network.arrays())
@@ -246,7 +243,7 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
         "settings": trained[best].settings.as_dict(),
         "machine": platform.node(),
     }
-    write_whole(OUT / "result.json", json.dumps(result))
+    replace_file(OUT / "result.json", json.dumps(result))
 
 
 def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -295,7 +292,7 @@ def evaluate() -> None:
     from condor_advice.dag.evaluation import evaluate_candidates
 
     found = evaluate_candidates(Path("candidates.json"), Path())
-    write_whole(OUT / "evaluation.json", json.dumps(found))
+    replace_file(OUT / "evaluation.json", json.dumps(found))
     print(json.dumps(found))
     if importlib.util.find_spec("xgboost") is None:
         print("no xgboost here: the FINAL node trains the candidate", file=sys.stderr)

@@ -20,9 +20,9 @@ from condor_advice.dag.sweepfile import (
     Hyperband,
     Metric,
     Resources,
-    Source,
-    Split,
+    SplitShares,
     SweepFile,
+    SweepSource,
 )
 from condor_advice.gather.errors import Unreachable, UsageError
 
@@ -30,7 +30,6 @@ FILE = "sweep.json"
 FORMAT = 1
 DAG_FILE = "sweep.dag"
 STATUS_FILE = "nodes.status"
-EVENTS_FILE = "sweep.dag.nodes.log"
 # Parameters of the preprocessing (those of TensorSpec): trials that agree on them share it.
 PREPROCESSING: dict[str, Any] = {
     "max_steps": 64,
@@ -42,7 +41,7 @@ MOST_PREPARED = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep as it was planned."""
 
     directory: Path
@@ -52,8 +51,8 @@ class Plan:
     metric: Metric
     parameters: tuple[Parameter, ...]
     hyperband: Hyperband | None
-    sources: tuple[Source, ...]
-    split: Split
+    sources: tuple[SweepSource, ...]
+    split: SplitShares
     seeds: tuple[int, ...]
     search_seed: int
     engine: str
@@ -125,7 +124,7 @@ class Plan:
         (directory / FILE).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
-    def load(cls, directory: Path) -> Plan:
+    def load(cls, directory: Path) -> SweepPlan:
         """Read it from a directory."""
         try:
             content = json.loads((directory / FILE).read_text())
@@ -149,8 +148,8 @@ class Plan:
                 "metric": Metric(**content["metric"]),
                 "parameters": tuple(Parameter(**p) for p in content["parameters"]),
                 "hyperband": hyperband and Hyperband(tuple(hyperband["bands"]), hyperband["eta"]),
-                "sources": tuple(Source(**s) for s in content["sources"]),
-                "split": Split(**content["split"]),
+                "sources": tuple(SweepSource(**s) for s in content["sources"]),
+                "split": SplitShares(**content["split"]),
                 "seeds": tuple(content["seeds"]),
                 "resources": Resources(**content["resources"]),
                 "environment": Environment(**content["environment"]),

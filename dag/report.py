@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import io
 import json
 import math
@@ -11,26 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name
-from condor_advice.dag.scripts import best_trials, write_whole
+from condor_advice.dag.plan import SweepPlan, trial_name
+from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import Trial, TrialState
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
+from condor_advice.model.html_report import Section, page
 
-ENOUGH = 8  # trials without which the importance of a parameter cannot be told
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1b1f24; background: #fff }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
-th, td { text-align: right; padding: .25rem .75rem; border-bottom: 1px solid #d5d9de }
-th:first-child, td:first-child, td.text { text-align: left }
-img { max-width: 100%; height: auto }
-.best { background: #eef6ee } .failed { color: #9a2a1f }
-"""
+ENOUGH = 8  # trials that are needed to tell the importance of a parameter
+MOST_LISTED = 50  # trials in the table
 
 
 def write_report(
-    plan: Plan,
+    plan: SweepPlan,
     trials: Sequence[Trial],
     evaluation: Sequence[Mapping[str, Any]] = (),
     facts: Mapping[str, Any] | None = None,
@@ -53,14 +44,14 @@ def write_report(
         path = directory / f"{name}.png"
         path.write_bytes(data)
         files.append(path)
-    page = directory / "index.html"
-    write_whole(page, _page(plan, trials, evaluation, weights, pictures, facts or {}))
+    index = directory / "index.html"
+    replace_file(index, _page(plan, trials, evaluation, weights, pictures, facts or {}))
     table = directory / "trials.json"
-    write_whole(table, json.dumps([_row(plan, trial) for trial in trials], indent=1) + "\n")
-    return [page, *files, table]
+    replace_file(table, json.dumps([_row(plan, trial) for trial in trials], indent=1) + "\n")
+    return [index, *files, table]
 
 
-def _row(plan: Plan, trial: Trial) -> dict[str, Any]:
+def _row(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.number,
         "state": str(trial.state),
@@ -72,7 +63,7 @@ def _row(plan: Plan, trial: Trial) -> dict[str, Any]:
     }
 
 
-def importance(plan: Plan, tried: Sequence[Trial]) -> dict[str, dict[str, float]]:
+def importance(plan: SweepPlan, tried: Sequence[Trial]) -> dict[str, dict[str, float]]:
     """Return how much each parameter explains, by a random forest, and which way it goes.
 
     As W&B shows it: importance adds up to 1, correlation is that with the metric. Empty with
@@ -120,7 +111,7 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _colours(plan: Plan, tried: Sequence[Trial]) -> dict[int, Any]:
+def _colours(plan: SweepPlan, tried: Sequence[Trial]) -> dict[int, Any]:
     """Return a colour for each trial: the darker the better."""
     from matplotlib import colormaps
 
@@ -129,7 +120,7 @@ def _colours(plan: Plan, tried: Sequence[Trial]) -> dict[int, Any]:
     return {t.number: colormaps["viridis"](0.9 * place / last) for place, t in enumerate(ranked)}
 
 
-def _learning_curves(plan: Plan, tried: Sequence[Trial]) -> bytes:
+def _learning_curves(plan: SweepPlan, tried: Sequence[Trial]) -> bytes:
     figure = _figure(8, 4)
     axes = figure.subplots()
     colours = _colours(plan, tried)
@@ -151,7 +142,7 @@ def _learning_curves(plan: Plan, tried: Sequence[Trial]) -> bytes:
     return _png(figure)
 
 
-def _parallel_coordinates(plan: Plan, tried: Sequence[Trial], varied: list[str]) -> bytes:
+def _parallel_coordinates(plan: SweepPlan, tried: Sequence[Trial], varied: list[str]) -> bytes:
     figure = _figure(max(6.0, 1.6 * (len(varied) + 1)), 4)
     axes = figure.subplots()
     colours = _colours(plan, tried)
@@ -199,99 +190,69 @@ def _importance_bars(weights: Mapping[str, Mapping[str, float]]) -> bytes:
 
 
 def _page(
-    plan: Plan,
+    plan: SweepPlan,
     trials: Sequence[Trial],
     evaluation: Sequence[Mapping[str, Any]],
     weights: Mapping[str, Mapping[str, float]],
     pictures: Mapping[str, bytes],
     facts: Mapping[str, Any],
 ) -> str:
+    sections = [Section("Summary", facts=_summary(plan, trials, facts))]
     ranked = best_trials(plan, list(trials), also_paused=True)
-    parts = [f"<h1>Sweep {html.escape(plan.name)}</h1>", _summary(plan, trials, facts)]
     if ranked:
-        parts.append(_trial_table(plan, ranked))
+        sections.append(_ranking(plan, ranked))
     titles = {
         "learning_curves": "Learning curves",
         "parallel_coordinates": "Parallel coordinates",
         "importance": "Importance of parameters",
     }
-    for name, data in pictures.items():
-        coded = base64.b64encode(data).decode()
-        parts.append(f"<h2>{titles[name]}</h2>")
-        parts.append(f'<img alt="{titles[name]}" src="data:image/png;base64,{coded}">')
+    sections += [Section(titles[name], pictures={titles[name]: p}) for name, p in pictures.items()]
     if not weights:
-        parts.append(
-            f"<p>With fewer than {ENOUGH} trials that ended, the importance of parameters "
-            "cannot be told.</p>"
-        )
+        text = f"Too few trials have ended to tell: at least {ENOUGH} are needed."
+        sections.append(Section(titles["importance"], [text]))
     if evaluation:
-        parts.append(_evaluation_table(evaluation))
+        sections.append(_evaluation(evaluation))
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if failed:
-        parts.append('<h2 class="failed">Trials that failed</h2><ul>')
-        parts += [f"<li>{trial_name(t.number)}: {html.escape(t.reason)}</li>" for t in failed]
-        parts.append("</ul>")
-    body = "\n".join(parts)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Sweep {html.escape(plan.name)}</title><style>{_STYLE}</style></head>\n"
-        f"<body>{body}</body></html>\n"
-    )
+        items = [f"{trial_name(trial.number)}: {trial.reason}" for trial in failed]
+        sections.append(Section("Trials that failed", items=items))
+    return page(f"Sweep {plan.name}", sections)
 
 
-def _summary(plan: Plan, trials: Sequence[Trial], facts: Mapping[str, Any]) -> str:
+def _summary(
+    plan: SweepPlan, trials: Sequence[Trial], facts: Mapping[str, Any]
+) -> Mapping[str, object]:
     counts = {state: sum(t.state is state for t in trials) for state in TrialState}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    rows = {
+    return {
         "search": f"{plan.method} for the {plan.metric.goal[:3]}imum of {plan.metric.name}",
-        "trials": said,
+        "trials": ", ".join(f"{count} {state}" for state, count in counts.items() if count),
         "data": ", ".join(source.value for source in plan.sources),
         "seeds": ", ".join(map(str, plan.seeds)),
         "planned": plan.created,
         **facts,
     }
-    cells = "".join(
-        f'<tr><td>{html.escape(str(k))}</td><td class="text">{html.escape(str(v))}</td></tr>'
-        for k, v in rows.items()
-    )
-    return f"<table>{cells}</table>"
 
 
-def _trial_table(plan: Plan, ranked: Sequence[Trial]) -> str:
+def _ranking(plan: SweepPlan, ranked: Sequence[Trial]) -> Section:
     names = [p.name for p in plan.parameters]
-    head = "".join(
-        f"<th>{html.escape(name)}</th>"
-        for name in ("trial", plan.metric.name, "epochs", "state", *names)
-    )
-    rows = []
-    for place, trial in enumerate(ranked[:50]):
-        value = trial.best(plan.metric)
-        cells = [trial_name(trial.number), f"{value:.5g}", trial.epoch, trial.state]
-        cells += [_short(trial.parameters[name]) for name in names]
-        kind = ' class="best"' if place == 0 else ""
-        rows.append(
-            f"<tr{kind}>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>"
-        )
-    more = f"<p>The best 50 of {len(ranked)}.</p>" if len(ranked) > 50 else ""
-    return f"<h2>Trials</h2><table><tr>{head}</tr>{''.join(rows)}</table>{more}"
+    rows: list[list[object]] = [["trial", plan.metric.name, "epochs", "state", *names]]
+    for trial in ranked[:MOST_LISTED]:
+        value = f"{trial.best(plan.metric):.5g}"
+        parameters = [_short(trial.parameters[name]) for name in names]
+        rows.append([trial_name(trial.number), value, trial.epoch, trial.state, *parameters])
+    more = [f"The best {MOST_LISTED} of {len(ranked)}."] if len(ranked) > MOST_LISTED else []
+    return Section("Trials", more, [rows], best_first=True)
 
 
-def _evaluation_table(evaluation: Sequence[Mapping[str, Any]]) -> str:
+def _evaluation(evaluation: Sequence[Mapping[str, Any]]) -> Section:
     names = ("log_loss", "roc_auc", "pr_auc", "brier", "calibration_error")
-    head = "".join(f"<th>{part} {name}</th>" for part in ("validation", "test") for name in names)
-    rows = []
-    for one in evaluation:
-        cells = [f"{one[part][name]:.4f}" for part in ("validation", "test") for name in names]
-        rows.append(
-            f"<tr><td>{trial_name(one['trial'])}</td>"
-            + "".join(f"<td>{cell}</td>" for cell in cells)
-            + "</tr>"
-        )
-    return (
-        "<h2>The best trials on the test split</h2><p>The winner was chosen by validation; "
-        "the test split was looked at once, here.</p>"
-        f"<table><tr><th>trial</th>{head}</tr>{''.join(rows)}</table>"
-    )
+    columns = [(part, name) for part in ("validation", "test") for name in names]
+    rows: list[list[object]] = [["trial", *(f"{part} {name}" for part, name in columns)]]
+    for candidate in evaluation:
+        figures = [f"{candidate[part][name]:.4f}" for part, name in columns]
+        rows.append([trial_name(candidate["trial"]), *figures])
+    text = "Validation chose the winner; the test split was used once, here."
+    return Section("The best trials on the test split", [text], [rows])
 
 
 def _short(value: Any) -> str:

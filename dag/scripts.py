@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name, trial_number
+from condor_advice.dag.plan import SweepPlan, trial_name, trial_number
 from condor_advice.dag.search import next_band, propose, propose_by_wandb, should_stop
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 DONE = 0
 AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band of hyperband
@@ -30,18 +31,19 @@ GIVE_UP = 2  # RETRY ... UNLESS-EXIT: the sweep itself is broken
 SKIP = 3  # PRE_SKIP: the node is done without a job
 # A node's job ends with this when another run would end the same way.
 HOPELESS = 10
+CHECKPOINT = 85  # a job exits with this to say: this is a checkpoint, start me again
 RELEASES = 2  # a held job is let go so often before the node is run anew
 
 
 def main() -> None:
     """Run one script; whatever goes wrong is written down."""
     what, directory, *arguments = sys.argv[1:]
-    plan = Plan.load(Path(directory))
+    plan = SweepPlan.load(Path(directory))
     scripts: dict[str, Callable[..., int]] = {
         "pre": pre,
         "post": post,
         "prepare-evaluation": prepare_evaluation,
-        "hold": hold,
+        "hold": on_hold,
         "final": final,
     }
     try:
@@ -55,7 +57,7 @@ def main() -> None:
     sys.exit(status)
 
 
-def log(plan: Plan, text: str) -> None:
+def log(plan: SweepPlan, text: str) -> None:
     """Append a line; several scripts may do so at once."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = f"{stamp} {text}\n".encode()
@@ -71,7 +73,7 @@ def log(plan: Plan, text: str) -> None:
 # ---- before a trial -------------------------------------------------------------------------
 
 
-def pre(plan: Plan, node: str) -> int:
+def pre(plan: SweepPlan, node: str) -> int:
     """Ask for a trial's parameters and lay out what its job is to be given."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
@@ -89,7 +91,7 @@ def pre(plan: Plan, node: str) -> int:
     return DONE
 
 
-def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
+def choose(plan: SweepPlan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
     """Ask the search; None when a trial has reached the target, or the grid has no more."""
     metric = plan.metric
     values = (trial.best(metric) for trial in trials if trial.state.is_over)
@@ -101,14 +103,14 @@ def choose(plan: Plan, trials: list[Trial], number: int) -> Mapping[str, Any] | 
     return propose(plan.method, plan.parameters, known, number, plan.search_seed)
 
 
-def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
+def lay_out(plan: SweepPlan, trial: Trial, wandb_sweep: str | None = None) -> None:
     """Fill the directory that is sent with the trial's job."""
     directory = plan.trial_directory(trial.number)
     inputs = directory / "in"
     inputs.mkdir(parents=True, exist_ok=True)
     (directory / "out" / "result.json").unlink(missing_ok=True)
     task = task_of(plan, trial) | {"wandb_sweep": wandb_sweep}
-    write_whole(inputs / "task.json", json.dumps(task))
+    replace_file(inputs / "task.json", json.dumps(task))
     data = plan.prepared_file(plan.prepared_for(trial.parameters))
     link(data, inputs / "data.npz")
     # Where the last run stopped; without it the job begins at the beginning.
@@ -118,7 +120,7 @@ def lay_out(plan: Plan, trial: Trial, wandb_sweep: str | None = None) -> None:
         shutil.copytree(left, inputs / "resume")
 
 
-def task_of(plan: Plan, trial: Trial) -> dict[str, Any]:
+def task_of(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     """Return what a trial's node is told."""
     epochs = int(trial.parameters["epochs"])
     return {
@@ -150,17 +152,10 @@ def link(source: Path, target: Path) -> None:
     os.replace(part, target)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    os.replace(part, path)
-
-
 # ---- after a trial --------------------------------------------------------------------------
 
 
-def post(plan: Plan, node: str, returned: str, job: str) -> int:
+def post(plan: SweepPlan, node: str, returned: str, job: str) -> int:
     """Take up what a trial's job left, and say whether it runs again."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
@@ -176,7 +171,7 @@ def post(plan: Plan, node: str, returned: str, job: str) -> int:
     return DONE if trial.state.is_over else AGAIN
 
 
-def take_result(plan: Plan, state: SweepState, number: int) -> Trial | None:
+def take_result(plan: SweepPlan, state: SweepState, number: int) -> Trial | None:
     """Take up the result that a trial's last job left; None when there is none."""
     directory = plan.trial_directory(number)
     try:
@@ -203,7 +198,7 @@ def take_result(plan: Plan, state: SweepState, number: int) -> Trial | None:
     return state.tell(number, epochs, decide)
 
 
-def failure_reason(plan: Plan, number: int, returned: str) -> str:
+def failure_reason(plan: SweepPlan, number: int, returned: str) -> str:
     """Return why a job failed, in its own last words where it had any."""
     try:
         error = (plan.trial_directory(number) / "node.err").read_text(errors="replace")
@@ -226,30 +221,37 @@ def failure_reason(plan: Plan, number: int, returned: str) -> str:
 # ---- held -----------------------------------------------------------------------------------
 
 
-def hold(plan: Plan, node: str, job: str) -> int:
+def on_hold(plan: SweepPlan, node: str, job: str) -> int:
     """A node's job was held: let it go where that may help, otherwise have the node run anew.
 
     Our own advice is asked. Nothing here may hang the DAG: whatever stays held is removed by
     the job's own periodic_remove after `hold_minutes`, and the node is then retried.
     """
-    from condor_advice.dag.condor import advice_on, hold_of, release, remove
+    from condor_advice.dag.condor import access_point, advice_on
+    from condor_advice.gather.live import HeldSince
 
-    held = hold_of(job)
-    if held is None:
+    schedd = access_point()
+    cluster, _, proc = job.partition(".")
+    held = schedd.held_jobs([(int(cluster), int(proc or 0))])
+    if not held:
         return DONE
+    [live] = held
+    hold = HeldSince(live.job.cluster, live.job.proc, int(live.ad["EnteredCurrentStatus"]))
     advice = advice_on(job)
     verdict = advice.get("verdict") if advice else None
-    why = f"{held.code}/{held.subcode} {held.reason}"
+    code, subcode = live.ad.get("HoldReasonCode", 0), live.ad.get("HoldReasonSubCode", 0)
+    why = f"{code}/{subcode} {live.ad.get('HoldReason', '')}"
     with SweepState(plan.directory) as state:
         # NumHolds counts some holds several times, so our own releases are counted.
         released = int(state.noted(f"released-{job}", 0))
         if verdict == "RELEASE" and released < RELEASES:
             state.note(f"released-{job}", released + 1)
     if verdict == "RELEASE" and released < RELEASES:
-        release(job, f"sweep {plan.name}: condor-advice says RELEASE")
+        schedd.release([hold], f"sweep {plan.name}: condor-advice says RELEASE")
         action = "released"
     elif verdict in ("RELEASE", "FIX", "REMOVE"):
-        remove(job, f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew")
+        reason = f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew"
+        schedd.remove([hold], reason)
         action = "removed"
     else:
         action = f"left held; removed after {plan.resources.hold_minutes} min"
@@ -260,7 +262,7 @@ def hold(plan: Plan, node: str, job: str) -> int:
 # ---- evaluation ------------------------------------------------------------------------------
 
 
-def prepare_evaluation(plan: Plan, node: str) -> int:
+def prepare_evaluation(plan: SweepPlan, node: str) -> int:
     """Lay out the best trials' models for the node that tries them on the test split."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
@@ -269,7 +271,7 @@ def prepare_evaluation(plan: Plan, node: str) -> int:
     return DONE
 
 
-def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
+def lay_out_evaluation(plan: SweepPlan, trials: list[Trial]) -> Path:
     """Fill the directory from which the best trials are evaluated."""
     best = best_trials(plan, trials)[: plan.candidates]
     if not best:
@@ -282,12 +284,12 @@ def lay_out_evaluation(plan: Plan, trials: list[Trial]) -> Path:
         key = plan.prepared_for(trial.parameters)
         link(plan.prepared_file(key), inputs / f"{key}.npz")
         candidates.append({"trial": trial.number, "data": f"{key}.npz"})
-    write_whole(inputs / "candidates.json", json.dumps(candidates))
-    write_whole(inputs / "winner.json", json.dumps(_winner(plan, trials, inputs)))
+    replace_file(inputs / "candidates.json", json.dumps(candidates))
+    replace_file(inputs / "winner.json", json.dumps(_winner(plan, trials, inputs)))
     return inputs
 
 
-def _winner(plan: Plan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
+def _winner(plan: SweepPlan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
     """Return what is needed to train the best trial's model; None when none could serve."""
     from condor_advice.dag.candidate import can_serve, lineage
 
@@ -303,7 +305,7 @@ def _winner(plan: Plan, trials: list[Trial], inputs: Path) -> dict[str, Any] | N
     }
 
 
-def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
+def best_trials(plan: SweepPlan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
     """Return the trials that have a result, the best first; only ended ones unless asked."""
     wanted = {TrialState.FINISHED, TrialState.STOPPED}
     if also_paused:
@@ -319,7 +321,7 @@ def best_trials(plan: Plan, trials: list[Trial], *, also_paused: bool = False) -
 # ---- the end --------------------------------------------------------------------------------
 
 
-def final(plan: Plan, node: str, returned: str, dag_status: str, failed: str) -> int:
+def final(plan: SweepPlan, node: str, returned: str, dag_status: str, failed: str) -> int:
     """Give the workflow its exit status: a FINAL node that succeeds hides failures otherwise."""
     with SweepState(plan.directory) as state:
         trials = state.trials()

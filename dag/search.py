@@ -30,7 +30,7 @@ MOST_POINTS = 200  # a Gaussian process costs the cube of them
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTrial:
     """What the search knows of one trial."""
 
     number: int
@@ -46,7 +46,11 @@ class Known:
 
 
 def propose(
-    method: str, parameters: Sequence[Parameter], known: Sequence[Known], number: int, seed: int
+    method: str,
+    parameters: Sequence[Parameter],
+    known: Sequence[KnownTrial],
+    number: int,
+    seed: int,
 ) -> dict[str, Any] | None:
     """Return the parameters for trial `number`, or None when a grid has no more of them.
 
@@ -62,7 +66,9 @@ def propose(
     return {parameter.name: parameter.at(draws.random()) for parameter in parameters}
 
 
-def _next_of_grid(parameters: Sequence[Parameter], known: Sequence[Known]) -> dict[str, Any] | None:
+def _next_of_grid(
+    parameters: Sequence[Parameter], known: Sequence[KnownTrial]
+) -> dict[str, Any] | None:
     taken = {_key(trial.parameters) for trial in known}
     for combination in combinations(parameters):
         if _key(combination) not in taken:
@@ -78,7 +84,7 @@ def _key(parameters: Mapping[str, Any]) -> str:
 
 
 def _bayes(
-    parameters: Sequence[Parameter], known: Sequence[Known], draws: random.Random
+    parameters: Sequence[Parameter], known: Sequence[KnownTrial], draws: random.Random
 ) -> dict[str, Any]:
     """Return the point of greatest expected improvement under a Gaussian process.
 
@@ -89,7 +95,7 @@ def _bayes(
 
     free = [parameter for parameter in parameters if not parameter.is_constant]
 
-    def point(trial: Known) -> list[float]:
+    def point(trial: KnownTrial) -> list[float]:
         return [parameter.share(trial.parameters[parameter.name]) for parameter in free]
 
     losses = {t.number: t.best for t in known if t.best is not None and not t.running}
@@ -184,7 +190,7 @@ def next_band(hyperband: Hyperband | None, epoch: int, epochs: int) -> int:
     return min((band for band in bands if epoch < band < epochs), default=epochs)
 
 
-def should_stop(hyperband: Hyperband, known: Sequence[Known], number: int) -> str | None:
+def should_stop(hyperband: Hyperband, known: Sequence[KnownTrial], number: int) -> str | None:
     """Say why a trial is to be ended at the band it has reached; None to go on.
 
     As at W&B: its best loss must be no worse than the best 1/eta of all trials had at that band.
@@ -210,7 +216,7 @@ def should_stop(hyperband: Hyperband, known: Sequence[Known], number: int) -> st
 
 
 def propose_by_wandb(
-    config: Mapping[str, Any], metric: Metric, known: Sequence[Known], number: int, seed: int
+    config: Mapping[str, Any], metric: Metric, known: Sequence[KnownTrial], number: int, seed: int
 ) -> dict[str, Any] | None:
     """Return what W&B's `sweeps` package would try next."""
     import numpy as np

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.search import Known
+from condor_advice.dag.search import KnownTrial
 from condor_advice.dag.sweepfile import Metric
 from condor_advice.gather.errors import Unreachable
 
@@ -101,9 +101,9 @@ class Trial:
         lowest = self.known(metric).best
         return None if lowest is None else metric.loss(lowest)
 
-    def known(self, metric: Metric) -> Known:
+    def known(self, metric: Metric) -> KnownTrial:
         """Return what the search may know of it."""
-        return Known(
+        return KnownTrial(
             self.number,
             self.parameters,
             self.losses(metric),

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from condor_advice.dag.condor import jobs
-from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, Plan, trial_name
+from condor_advice.dag.condor import access_point
+from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, SweepPlan, trial_name
 from condor_advice.dag.scripts import best_trials
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError, Unreachable
@@ -73,14 +73,14 @@ class Status:
 
 def look(directory: Path) -> Status:
     """Look at a sweep; without a schedd what the files tell is told."""
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     with SweepState(plan.directory) as state:
         trials = state.trials()
         cluster = state.noted("cluster")
         cancelled = state.noted("cancelled", False)
         model = state.noted("model")
     notes = []
-    queue: list[dict[str, Any]] | None = None
+    queue: list[Mapping[str, Any]] | None = None
     if cluster is not None:
         try:
             queue = _queue(cluster)
@@ -121,7 +121,7 @@ def look(directory: Path) -> Status:
     )
 
 
-def best_of(plan: Plan, trials: list[Trial]) -> Best | None:
+def best_of(plan: SweepPlan, trials: list[Trial]) -> Best | None:
     """Return the best trial so far, also among those that go on."""
     ranked = best_trials(plan, trials, also_paused=True)
     if not ranked:
@@ -140,19 +140,10 @@ def best_of(plan: Plan, trials: list[Trial]) -> Best | None:
     )
 
 
-def _queue(cluster: int) -> list[dict[str, Any]]:
-    return jobs(
-        f"ClusterId == {cluster} || DAGManJobId == {cluster}",
-        [
-            "ClusterId",
-            "ProcId",
-            "JobStatus",
-            "DAGNodeName",
-            "HoldReason",
-            "HoldReasonCode",
-            "HoldReasonSubCode",
-        ],
-    )
+def _queue(cluster: int) -> list[Mapping[str, Any]]:
+    attributes = ("JobStatus", "DAGNodeName", "HoldReason", "HoldReasonCode", "HoldReasonSubCode")
+    constraint = f"ClusterId == {cluster} || DAGManJobId == {cluster}"
+    return [live.ad for live in access_point().select(constraint, attributes)]
 
 
 def _held(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +156,7 @@ def _held(job: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _metrics(plan: Plan) -> dict[str, Any]:
+def _metrics(plan: SweepPlan) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((plan.directory / f"{DAG_FILE}.metrics").read_text())
         return found
@@ -173,7 +164,7 @@ def _metrics(plan: Plan) -> dict[str, Any]:
         return {}
 
 
-def _failed_nodes(plan: Plan) -> list[dict[str, str]]:
+def _failed_nodes(plan: SweepPlan) -> list[dict[str, str]]:
     """Return the nodes that failed, each with its last words."""
     try:
         text = (plan.directory / STATUS_FILE).read_text(errors="replace")
@@ -186,7 +177,7 @@ def _failed_nodes(plan: Plan) -> list[dict[str, str]]:
     return found
 
 
-def last_words(plan: Plan, node: str) -> str:
+def last_words(plan: SweepPlan, node: str) -> str:
     """Return the last line that a node's job wrote to stderr."""
     kind, _, number = node.partition("-")
     places = {"check": "check", "evaluate": "evaluate"}
@@ -228,7 +219,7 @@ def _word(
     return "cancelled" if cancelled else "failed"
 
 
-def _seconds_left(plan: Plan, trials: list[Trial]) -> float | None:
+def _seconds_left(plan: SweepPlan, trials: list[Trial]) -> float | None:
     """Return when it will end if trials go on at the rate they had; None too early to tell."""
     over = [trial for trial in trials if trial.state.is_over and trial.asked]
     if len(over) < 2:
@@ -238,7 +229,7 @@ def _seconds_left(plan: Plan, trials: list[Trial]) -> float | None:
     return (plan.trials - sum(trial.state.is_over for trial in trials)) / rate
 
 
-def learning_curve(plan: Plan, number: int) -> list[dict[str, float]]:
+def learning_curve(plan: SweepPlan, number: int) -> list[dict[str, float]]:
     """Return a trial's figures by epoch."""
     with SweepState(plan.directory) as state:
         trial = state.trial(number)
@@ -251,7 +242,7 @@ def describe(trial: Trial) -> str:
     return f"{text}: {trial.reason}" if trial.reason else text
 
 
-def require_result(plan: Plan) -> Best:
+def require_result(plan: SweepPlan) -> Best:
     """Return the best trial, or say why there is none yet."""
     with SweepState(plan.directory) as state:
         trials = state.trials()

@@ -62,7 +62,7 @@ class Hyperband:
 
 
 @dataclass(frozen=True)
-class Source:
+class SweepSource:
     """Where episodes come from: one access point's events, or an export of them."""
 
     kind: str  # one of SOURCES
@@ -93,7 +93,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitShares:
     """How episodes are divided by time."""
 
     train: float = 0.6
@@ -109,13 +109,13 @@ class SweepFile:
     method: str
     metric: Metric
     parameters: tuple[Parameter, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SweepSource, ...]
     hyperband: Hyperband | None = None
     run_cap: int | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     environment: Environment = field(default_factory=Environment)
-    split: Split = field(default_factory=Split)
+    split: SplitShares = field(default_factory=SplitShares)
     seeds: tuple[int, ...] = (0,)
     search_seed: int = 0
     engine: str = "own"  # or "wandb"
@@ -430,7 +430,7 @@ class _Reader:
             "candidates": self.take(table, "candidates", 3, _whole(1), "a whole number from 1"),
         }
 
-    def _sources(self, table: dict[str, Any], section: Any) -> tuple[Source, ...]:
+    def _sources(self, table: dict[str, Any], section: Any) -> tuple[SweepSource, ...]:
         if "data" not in table:
             self.say(section, f"{SECTION} has no data; name {' or '.join(SOURCES)} to train on")
             return ()
@@ -452,7 +452,7 @@ class _Reader:
             if problem := self._missing(kind, text):
                 self.say(value, problem)
             absolute = text if kind == "recording" else str(self._beside(text))
-            found.append(Source(kind, absolute, item.start_mark.line + 1))
+            found.append(SweepSource(kind, absolute, item.start_mark.line + 1))
         return tuple(found)
 
     def _beside(self, text: str) -> Path:
@@ -473,9 +473,9 @@ class _Reader:
             return f"{path}: no event log here"
         return None
 
-    def _split(self, table: dict[str, Any]) -> Split:
+    def _split(self, table: dict[str, Any]) -> SplitShares:
         if "split" not in table:
-            return Split()
+            return SplitShares()
         inner = self.table(table["split"], "split")
         self.only(inner, ("train", "validation", "gap_seconds"), "split")
         inside = "a share between 0 and 1"
@@ -491,7 +491,7 @@ class _Reader:
                 table["split"],
                 "train and validation leave nothing to test on; they must add up to less than 1",
             )
-        return Split(train, validation, gap)
+        return SplitShares(train, validation, gap)
 
     def _resources(self, table: dict[str, Any]) -> Resources:
         if "resources" not in table:

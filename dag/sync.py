@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from condor_advice.dag.plan import Plan, trial_name
+from condor_advice.dag.plan import SweepPlan, trial_name
 from condor_advice.dag.state import SweepState, Trial
 from condor_advice.gather.errors import AdviceError, Unreachable
 
@@ -35,7 +35,7 @@ class Synced:
     problems: list[str] = field(default_factory=list)
 
 
-def create_sweep(plan: Plan) -> str | None:
+def create_sweep(plan: SweepPlan) -> str | None:
     """Make the sweep known to W&B, once; its id there, or None without a key."""
     if not os.environ.get(KEY):
         return None
@@ -63,7 +63,7 @@ def create_sweep(plan: Plan) -> str | None:
     return identity
 
 
-def sync(plan: Plan) -> Synced:
+def sync(plan: SweepPlan) -> Synced:
     """Send every offline run that is new or has grown since it was sent."""
     if not os.environ.get(KEY):
         raise AdviceError(
@@ -89,7 +89,7 @@ def sync(plan: Plan) -> Synced:
 
 
 def follow(
-    plan: Plan,
+    plan: SweepPlan,
     is_running: Callable[[], bool],
     say: Callable[[str], None],
     every_seconds: float = 30.0,
@@ -110,7 +110,7 @@ def follow(
         time.sleep(every_seconds)
 
 
-def _send(plan: Plan, trial: Trial) -> str | None:
+def _send(plan: SweepPlan, trial: Trial) -> str | None:
     """Send one trial's offline run; what went wrong, if anything."""
     left = plan.trial_directory(trial.number) / "out" / "wandb"
     runs = sorted(left.glob("offline-run-*")) if left.is_dir() else []

@@ -161,6 +161,10 @@ class AccessPoint:
         named = _any_of(jobs)
         return self._query(named, mine=False, attributes=attributes) if named else []
 
+    def select(self, constraint: str, attributes: Sequence[str]) -> list[LiveJob]:
+        """Return the jobs that meet a constraint, with some attributes."""
+        return self._query(constraint, mine=False, attributes=("ClusterId", "ProcId", *attributes))
+
     def finished_jobs(self, jobs: Iterable[tuple[int, int | None]], since: float) -> list[LiveJob]:
         """Return named jobs that left the queue after a time, as they left it.
 
@@ -195,7 +199,19 @@ class AccessPoint:
             raise _unreachable(error, self.name, None) from error
         return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
 
-    # Changing something. HTCondor decides whether the caller may.
+    # These change the queue. HTCondor decides whether the caller may.
+
+    def submit(self, description: Any) -> int:
+        """Submit jobs; return their cluster."""
+        htcondor2 = _htcondor2()
+        try:
+            return int(self._schedd.submit(description).cluster())
+        except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
+            raise Refused(f"HTCondor did not take the jobs ({error})") from error
+
+    def remove_cluster(self, cluster: int, reason: str) -> None:
+        """Remove all jobs of a cluster, held or not."""
+        self._act_on("Remove", f"ClusterId == {cluster}", reason)
 
     def release(self, jobs: Sequence[HeldSince], reason: str) -> Counts:
         """Release jobs that are still in the hold they were seen in."""
@@ -249,12 +265,13 @@ class AccessPoint:
         return refused
 
     def _act(self, action: str, jobs: Sequence[HeldSince], reason: str) -> Counts:
+        return self._act_on(action, _still_held(jobs), reason)
+
+    def _act_on(self, action: str, constraint: str, reason: str) -> Counts:
         htcondor2 = _htcondor2()
         try:
-            # A plain string would be dropped on the way; HTCondor wants a code with it.
-            done = self._schedd.act(
-                getattr(htcondor2.JobAction, action), _still_held(jobs), (reason, 0)
-            )
+            # The bindings drop a plain string; HTCondor wants a code with it.
+            done = self._schedd.act(getattr(htcondor2.JobAction, action), constraint, (reason, 0))
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
             raise _unreachable(error, self.name, None) from error
         return Counts(int(done["TotalSuccess"]), int(done["TotalPermissionDenied"]))

@@ -1,6 +1,6 @@
-"""Simulated access points whose holds, or what comes of them, change on a known day.
+"""Simulate access points whose holds, or their outcomes, change on a known day.
 
-The truth that drift detection is measured against: `bench/drift.py` and its tests use it.
+Drift detection is measured against them, by `bench/drift.py` and by its tests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OTHER_REASONS = {
 def profile(
     start: datetime, faults: dict[str, float] | None = None, failing_share: float | None = None
 ) -> Profile:
-    """Return a small access point with many small clusters, held often."""
+    """Return a small access point with many small clusters that are often held."""
     usual = Profile.read()
     shape = replace(
         usual.shape,
@@ -51,9 +51,11 @@ def profile(
     return replace(usual, shape=shape, targets=targets, faults={**usual.faults, **(faults or {})})
 
 
-def simulated(directory: Path, seed: int, days: int, what: Profile) -> Path:
-    """Write an event log of so many days."""
-    return simulate(int(days * JOBS_PER_DAY), seed, directory, what).directory / "ap1" / "EventLog"
+def simulated(directory: Path, seed: int, days: int, profile: Profile) -> Path:
+    """Write an event log that covers a number of days."""
+    return (
+        simulate(int(days * JOBS_PER_DAY), seed, directory, profile).directory / "ap1" / "EventLog"
+    )
 
 
 def episodes(*logs: Path) -> HeldData:
@@ -64,7 +66,7 @@ def episodes(*logs: Path) -> HeldData:
 
 
 def answered(data: HeldData, trained_until: int) -> Observed:
-    """Give each hold the success rate that its template and number had until then."""
+    """Answer each hold with the success rate of its template and number before training."""
     template, number = (
         np.nan_to_num(data.features[:, FEATURE_NAMES.index(name)]).astype(np.int64)
         for name in ("hold_template", "hold_number")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import replace_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -88,27 +88,3 @@ def hash_arrays(arrays: Iterable[npt.NDArray[Any]]) -> str:
             array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file beside its place, flush it to the disk, and rename it into place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a directory."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

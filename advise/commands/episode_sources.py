@@ -43,24 +43,17 @@ class Sources:
         begin = moment(self.since) if self.since else None  # before the long work begins
         end = moment(self.until) if self.until else None
         from condor_advice.lab.training_data import recorded
-        from condor_advice.model.held.data import from_export, from_samples, join
-        from condor_advice.preprocess.holds.export import Dataset
+        from condor_advice.model.held.data import join
+        from condor_advice.model.held.load import EpisodeLogs, load_export, load_logs, load_store
 
-        found = [_of_store(path) for path in self.stores]
+        parts = [load_store(path) for path in self.stores]
         if self.logs:
-            found.append(from_samples(*self._of_logs()))
+            name = self.access_point or self.logs[0].name
+            parts.append(load_logs(EpisodeLogs(self.logs, name, self.access_point, self.zone)))
         names = self.recordings if self.named else tuple(otherwise)
-        found += [recorded(name).data for name in names]
-        found += [from_export(Dataset(path)) for path in self.exports]
-        return _in_time(join(found), begin, end)
-
-    def _of_logs(self) -> tuple[Any, str]:
-        from condor_advice.gather.clock import Clock, find_zone
-        from condor_advice.preprocess.holds.samples import collect
-        from condor_advice.preprocess.holds.timeline import log_timeline
-
-        timeline = log_timeline(self.logs, Clock(find_zone(self.zone)), self.access_point)
-        return collect(timeline), self.access_point or self.logs[0].name
+        parts += [recorded(name).data for name in names]
+        parts += [load_export(path) for path in self.exports]
+        return _in_time(join(parts), begin, end)
 
 
 def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
@@ -72,20 +65,6 @@ def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
     if end is not None:
         keep &= data.time < end
     return data if keep.all() else data.take(np.flatnonzero(keep))
-
-
-def _of_store(path: Path) -> HeldData:
-    """Read a store: the episodes kept ready in it, or all of its events."""
-    from condor_advice.gather.store import Store
-    from condor_advice.model.held.data import from_samples
-    from condor_advice.preprocess.holds.episode_store import KeptEpisodes
-    from condor_advice.preprocess.holds.samples import collect
-    from condor_advice.preprocess.holds.timeline import store_timeline
-
-    with Store(path, readonly=True) as store:
-        kept = KeptEpisodes(store)
-        samples = kept.samples() if kept.ready else collect(store_timeline(store))
-    return from_samples(samples, path.name)
 
 
 def moment(text: str) -> int:

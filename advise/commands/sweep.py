@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from condor_advice.dag.create import Recording
+    from condor_advice.dag.create import ShippedLogs
     from condor_advice.dag.status import Status
 
 _DIRECTORY = click.argument(
     "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_UNPACKED_SIZE = 20  # times the size of a packed recording, at most
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,28 +65,19 @@ def init(file: Path, trials: int | None, out: Path, as_json: bool) -> None:
     )
 
 
-def recordings() -> dict[str, Recording]:
-    """Return the lab's recordings, which dag/ does not know of."""
-    from condor_advice.dag.create import Recording
+def recordings() -> dict[str, ShippedLogs]:
+    """Return the lab's recordings: dag/ does not import the lab."""
+    from condor_advice.dag.create import ShippedLogs
     from condor_advice.lab.recording import shipped, unpack
-    from condor_advice.lab.truth import read_truth
+    from condor_advice.lab.training_data import recorded_logs
 
-    def repaired(log: Path) -> dict[str, float]:
-        truth = read_truth(log.parent.parent / "truth.jsonl")
-        return {
-            f"{cluster}.{proc}": datetime.fromisoformat(one.fixed).timestamp()
-            for (cluster, proc), one in truth.items()
-            if one.fixed
-        }
-
-    def opener(name: str) -> Recording:
-        return Recording(
-            20 * int(shipped()[name]["bytes"]),
-            lambda into: unpack(name, into) / "events" / "EventLog",
-            repaired,
+    def packed(name: str, bytes_packed: int) -> ShippedLogs:
+        return ShippedLogs(
+            _UNPACKED_SIZE * bytes_packed,
+            lambda directory: recorded_logs(name, unpack(name, directory)),
         )
 
-    return {name: opener(name) for name in shipped()}
+    return {name: packed(name, int(about["bytes"])) for name, about in shipped().items()}
 
 
 @sweep.command()
@@ -175,11 +166,11 @@ def _duration(seconds: float) -> str:
 @_JSON
 def best(directory: Path, as_json: bool) -> None:
     """Print the best trial of the sweep in DIR: its parameters, and where its model is."""
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.state import SweepState
     from condor_advice.dag.status import learning_curve, require_result
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     found = require_result(plan)
     with SweepState(plan.directory) as state:
         model = state.noted("model")
@@ -250,11 +241,11 @@ def cancel(directory: Path, as_json: bool) -> None:
 @_JSON
 def report(directory: Path, as_json: bool) -> None:
     """Write the report of the sweep in DIR as it stands; the FINAL node does so at the end."""
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.report import write_report
     from condor_advice.dag.state import SweepState
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
     with SweepState(plan.directory) as state:
         trials = state.trials()
         model = state.noted("model")
@@ -272,10 +263,10 @@ def sync(directory: Path, follow: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from condor_advice.dag import sync as sending
-    from condor_advice.dag.plan import Plan
+    from condor_advice.dag.plan import SweepPlan
     from condor_advice.dag.status import look
 
-    plan = Plan.load(directory.absolute())
+    plan = SweepPlan.load(directory.absolute())
 
     def say(text: str) -> None:
         click.echo(text, err=as_json)

@@ -1,13 +1,13 @@
 """Hold episodes of one or many access points, as models for held jobs learn from them.
 
-Episodes come from `Samples`, from an export, or from several of either joined. A release after
-somebody repaired the job says nothing about a release as is: where that is known (`changed`),
-the episode has no label, just as one that was never released.
+load.py reads them from logs, stores and exports. A release after somebody repaired the job says
+nothing about a release as is: where a repair is known (`changed`), the episode has no label, as
+if it had never been released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -31,10 +31,11 @@ Bools = npt.NDArray[np.bool_]
 
 MIN_EPISODES = 200
 MIN_OF_EACH = 20
+_ROWS = "rows_"  # before the name of a part in a file
 
 
 class CannotTrain(AdviceError):
-    """There is too little, or nothing to tell apart, in what was given."""
+    """There are too few hold episodes, or all of them ended alike."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,14 @@ class HeldData:
 
     @property
     def labelled(self) -> Ints:
-        """Rows whose outcome of a release as is is known."""
+        """Rows whose release, as the job was, has a known outcome."""
         return np.flatnonzero(self.label != NO_LABEL)
 
     @property
     def was_released(self) -> Bools:
-        """Tell which holds ended in a release at all."""
-        never = (Outcome.NEVER_RELEASED,)
-        found: Bools = ~np.isin(self.outcome, [OUTCOME_INDEX[one] for one in never])
-        return found
+        """Tell which holds ended in a release."""
+        released: Bools = self.outcome != OUTCOME_INDEX[Outcome.NEVER_RELEASED]
+        return released
 
     def take(self, rows: Ints) -> HeldData:
         """Return some episodes."""
@@ -75,9 +75,9 @@ class HeldData:
         offsets = np.append(0, np.cumsum(lengths))
         flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         chosen = {
-            one.name: getattr(self, one.name)[rows]
-            for one in fields(self)
-            if one.name not in ("steps", "offsets", "sources")
+            field.name: getattr(self, field.name)[rows]
+            for field in fields(self)
+            if field.name not in ("steps", "offsets", "sources")
         }
         return HeldData(steps=self.steps[flat], offsets=offsets, sources=self.sources, **chosen)
 
@@ -89,14 +89,20 @@ class HeldData:
         """Return a hash over all that is learned from."""
         return hash_arrays((self.features, self.steps, self.offsets, self.label, self.time))
 
-    def save(self, path: Path) -> None:
-        """Write all episodes as one .npz file, such as a job can take along."""
-        arrays = {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
-        save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)})
+    def save(self, path: Path, parts: Mapping[str, Ints] | None = None) -> None:
+        """Write all episodes, and the rows of named parts, as one .npz file for a job."""
+        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        rows = {f"{_ROWS}{name}": rows for name, rows in (parts or {}).items()}
+        save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)} | rows)
 
     @classmethod
     def load(cls, path: Path) -> HeldData:
-        """Read what `save` wrote; refuses another version's features."""
+        """Read the episodes that `save` wrote; refuse another version's features."""
+        return cls.load_with_parts(path)[0]
+
+    @classmethod
+    def load_with_parts(cls, path: Path) -> tuple[HeldData, dict[str, Ints]]:
+        """Read what `save` wrote: the episodes, and the rows of each part."""
         arrays = load_arrays(path)
         if tuple(arrays.pop("feature_names", np.array([])).tolist()) != FEATURE_NAMES:
             raise CannotTrain(
@@ -104,7 +110,9 @@ class HeldData:
                 "again with this one"
             )
         sources = tuple(map(str, arrays.pop("sources").tolist()))
-        return cls(sources=sources, **arrays)
+        names = [name for name in arrays if name.startswith(_ROWS)]
+        parts = {name.removeprefix(_ROWS): arrays.pop(name) for name in names}
+        return cls(sources=sources, **arrays), parts
 
     def moments(self) -> Moments:
         """Return what a split by time needs to know."""
@@ -124,28 +132,28 @@ class HeldData:
         }
 
     def check(self) -> None:
-        """Refuse what nothing can be learned from, with a message that says why."""
+        """Refuse data that nothing can be learned from, and say why."""
         known = self.label[self.labelled]
         good, bad = int((known == 1).sum()), int((known == 0).sum())
-        what = (
+        counted = (
             f"{len(self):,} hold episodes, of which {good + bad:,} tell what a release as is "
             f"did: {good:,} succeeded, {bad:,} did not"
         )
         if good + bad < MIN_EPISODES:
             raise CannotTrain(
-                f"{what}; at least {MIN_EPISODES} are needed: gather more logs, or add "
+                f"{counted}; at least {MIN_EPISODES} are needed: gather more logs, or add "
                 "`--recording pool_a --recording pool_d` (until then the shipped model answers)"
             )
         if min(good, bad) < MIN_OF_EACH:
             raise CannotTrain(
-                f"{what}; at least {MIN_OF_EACH} of each kind are needed: with one kind alone "
+                f"{counted}; at least {MIN_OF_EACH} of each kind are needed: with one kind alone "
                 "there is nothing to tell apart. Gather more logs, or add "
                 "`--recording pool_a --recording pool_d`"
             )
 
 
 def from_samples(samples: Samples, source: str, changed: Bools | None = None) -> HeldData:
-    """Take over episodes that are in memory."""
+    """Turn episodes in memory into training data."""
     count = len(samples)
     changed = np.zeros(count, np.bool_) if changed is None else changed
     outcome = samples.outcomes["outcome"].astype(np.int8)
@@ -168,8 +176,8 @@ def from_samples(samples: Samples, source: str, changed: Bools | None = None) ->
     )
 
 
-def from_export(dataset: Dataset) -> HeldData:
-    """Take over an export; refuses one whose features are not this version's."""
+def from_export(dataset: Dataset, name: str = "") -> HeldData:
+    """Take over an export; refuse one whose features are not this version's."""
     where = {name: index for index, name in enumerate(dataset.feature_names)}
     missing = [name for name in FEATURE_NAMES if name not in where]
     if missing:
@@ -200,7 +208,7 @@ def from_export(dataset: Dataset) -> HeldData:
         _kin((dataset.cluster, dataset.dag, dataset.batch)),
         np.zeros(len(rows), np.int32),
         np.zeros(len(rows), np.bool_),
-        (str(dataset.directory.name),),
+        (name or dataset.directory.name,),
     )
 
 
@@ -222,9 +230,9 @@ def join(parts: Sequence[HeldData]) -> HeldData:
         next_source += len(part.sources)
         steps += int(part.offsets[-1])
     joined = {
-        one.name: np.concatenate([getattr(part, one.name) for part in parts])
-        for one in fields(HeldData)
-        if one.name not in ("kin", "source", "offsets", "sources")
+        field.name: np.concatenate([getattr(part, field.name) for part in parts])
+        for field in fields(HeldData)
+        if field.name not in ("kin", "source", "offsets", "sources")
     }
     return HeldData(
         kin=np.concatenate(kin),
@@ -235,13 +243,8 @@ def join(parts: Sequence[HeldData]) -> HeldData:
     )
 
 
-def since(data: HeldData, microseconds: int) -> HeldData:
-    """Return the episodes held at or after a moment."""
-    return data.take(np.flatnonzero(data.time >= microseconds))
-
-
 def relabel(data: HeldData, changed: Bools) -> HeldData:
-    """Take the labels of episodes away whose job was repaired before the release."""
+    """Take the label away from episodes whose job was repaired before the release."""
     return replace(
         data,
         changed=changed,

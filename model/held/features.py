@@ -150,6 +150,15 @@ class ReasonRates:
     @classmethod
     def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
         """Count outcomes."""
+        if not len(label):
+            # Advice loads this module, and must not pay for what only training needs.
+            from condor_advice.model.held.data import CannotTrain
+
+            raise CannotTrain(
+                "no labelled hold episode is left to learn from: those that there are belong to "
+                "one cluster or began together, so none can be set aside to choose a model by; "
+                "gather more logs, or add `--recording pool_a --recording pool_d`"
+            )
         from condor_advice.model.calibration import fit_temperature
 
         line = fit_temperature(_rule_margin(features), label, weight)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from condor_advice.model.arrays import replace_file
+from condor_advice.gather.files import replace_file
 from condor_advice.model.html_report import number
 from condor_advice.model.plots import Judged, draw_all
 from condor_advice.model.registry.manifest import Manifest
@@ -38,7 +38,7 @@ def write(
     place.mkdir(parents=True, exist_ok=True)
     pictures = draw_all(place, judged) if judged is not None else {}
     text = markdown(manifest, {caption: path.name for caption, path in pictures.items()}, checked)
-    replace_file(place / FILE, text.encode())
+    replace_file(place / FILE, text)
     return place / FILE
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import UsageError
-from condor_advice.model.arrays import Arrays, UnusableModel, read_arrays, replace_file, sync
+from condor_advice.gather.files import replace_file, sync
+from condor_advice.model.arrays import Arrays, UnusableModel, read_arrays
 
 MANIFEST = "manifest.json"
 FORMAT = 1

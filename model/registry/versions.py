@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.model.arrays import UnusableModel, replace_file
+from condor_advice.gather.files import replace_file
+from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.model import STARTER, HeldModel
 from condor_advice.model.registry import manifest
 from condor_advice.model.registry.manifest import Manifest

@@ -6,7 +6,8 @@ holds, see dataset.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +60,22 @@ class Samples:
 
 
 def collect(timeline: Timeline, spec: TensorSpec | None = None) -> Samples:
-    """Read all hold episodes of a timeline."""
+    """Read all hold episodes of a timeline; neighbours' steps stand before those of the job."""
     stream = EpisodeStream(spec, names=timeline.names)
-    return _gathered(list(stream.run(timeline)), stream)
+    return _gathered([_neighbours_first(batch) for batch in stream.run(timeline)], stream)
+
+
+def _neighbours_first(batch: EpisodeBatch) -> EpisodeBatch:
+    """Put the steps of each hold's neighbours, where the spec asks for them, before its own."""
+    if not len(batch.episodes) or not batch.neighbours.shape[1]:
+        return batch
+    rows, lengths = [], []
+    for index, (begin, end) in enumerate(pairwise(batch.offsets.tolist())):
+        context = batch.neighbours[index].reshape(-1, batch.steps.shape[1])
+        context = context[context.any(axis=1)]  # a step is never all zero; padding is
+        rows += [context, batch.steps[begin:end]]
+        lengths.append(len(context) + end - begin)
+    return replace(batch, steps=np.concatenate(rows), offsets=np.append(0, np.cumsum(lengths)))
 
 
 def take_up(store: Store, state: Path, spec: TensorSpec | None = None) -> Samples:

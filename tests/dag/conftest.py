@@ -10,7 +10,7 @@ import pytest
 from sweeps_for_tests import SMALL
 
 from condor_advice.dag.create import plan_sweep
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def sweep_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def planned(tmp_path: Path, sweep_file: Callable[..., Path]) -> Callable[..., Plan]:
+def planned(tmp_path: Path, sweep_file: Callable[..., Path]) -> Callable[..., SweepPlan]:
     """A planned sweep in `tmp_path/sweep`."""
     from condor_advice.advise.commands.sweep import recordings
 
-    def make(trials: int = 2, **changes: Any) -> Plan:
+    def make(trials: int = 2, **changes: Any) -> SweepPlan:
         return plan_sweep(sweep_file(**changes), tmp_path / "sweep", trials, recordings())
 
     return make

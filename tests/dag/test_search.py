@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from condor_advice.dag.search import (
-    Known,
+    KnownTrial,
     next_band,
     propose,
     propose_by_wandb,
@@ -105,10 +105,10 @@ def config(table: dict[str, tuple[str, dict[str, Any]]], method: str) -> dict[st
 
 
 def test_a_grid_is_walked_like_wandbs_and_ends():
-    ours: list[Known] = []
+    ours: list[KnownTrial] = []
     theirs: list[Any] = []
     while (found := propose("grid", parameters(GRID), ours, len(ours), 0)) is not None:
-        ours.append(Known(len(ours), found))
+        ours.append(KnownTrial(len(ours), found))
         theirs.append(sweeps.next_run(config(GRID, "grid"), theirs))
     assert len(ours) == 3 * 2 * 2
     assert sweeps.next_run(config(GRID, "grid"), theirs) is None
@@ -127,7 +127,7 @@ def test_a_grid_is_walked_like_wandbs_and_ends():
 def test_hyperband_ends_the_trials_that_wandbs_engine_ends(histories, eta, bands, goal):
     sign = -1 if goal == "maximize" else 1
     known = [
-        Known(number, {}, dict(enumerate(losses, 1)), running=number == 0)
+        KnownTrial(number, {}, dict(enumerate(losses, 1)), running=number == 0)
         for number, losses in enumerate(histories)
     ]
     ours = should_stop(Hyperband(bands, eta), known, 0) is not None
@@ -178,13 +178,13 @@ def valley(p: dict[str, Any]) -> float:
 
 
 def run_search(method: str, seed: int, trials: int = 25) -> float:
-    known: list[Known] = []
+    known: list[KnownTrial] = []
     for number in range(trials):
         chosen = propose(method, parameters(SPACE), known, number, seed)
         assert chosen is not None
         assert chosen["k"] == 7
         json.dumps(chosen)
-        known.append(Known(number, chosen, {1: valley(chosen)}))
+        known.append(KnownTrial(number, chosen, {1: valley(chosen)}))
     return min(valley(dict(trial.parameters)) for trial in known)
 
 
@@ -196,21 +196,25 @@ def test_bayes_finds_a_valley_that_random_search_does_not():
 
 def test_bayes_asks_for_something_else_while_trials_run_and_stays_away_from_failures():
     space = parameters({"x": ("uniform", {"min": 0.0, "max": 1.0})})
-    done = [Known(i, {"x": x}, {1: (x - 0.6) ** 2}) for i, x in enumerate((0.1, 0.4, 0.8, 1.0))]
+    done = [
+        KnownTrial(i, {"x": x}, {1: (x - 0.6) ** 2}) for i, x in enumerate((0.1, 0.4, 0.8, 1.0))
+    ]
     first = propose("bayes", space, done, 9, 0)
     assert first is not None
-    running = [*done, Known(9, first, running=True)]
+    running = [*done, KnownTrial(9, first, running=True)]
     second = propose("bayes", space, running, 10, 0)
     assert second is not None
     assert abs(second["x"] - first["x"]) > 0.01
-    failed = [*done, *(Known(20 + i, {"x": 0.5 + i / 50}, failed=True) for i in range(10))]
+    failed = [*done, *(KnownTrial(20 + i, {"x": 0.5 + i / 50}, failed=True) for i in range(10))]
     third = propose("bayes", space, failed, 30, 0)
     assert third is not None
     assert not 0.5 < third["x"] < 0.69
 
 
 def test_the_same_question_has_the_same_answer():
-    known = [Known(i, {"x": i / 4, "y": 0.01, "z": "a", "k": 7}, {1: 1.0 * i}) for i in range(5)]
+    known = [
+        KnownTrial(i, {"x": i / 4, "y": 0.01, "z": "a", "k": 7}, {1: 1.0 * i}) for i in range(5)
+    ]
     for method in ("random", "bayes"):
         first = propose(method, parameters(SPACE), known, 5, 3)
         assert first == propose(method, parameters(SPACE), known, 5, 3)
@@ -220,7 +224,7 @@ def test_the_same_question_has_the_same_answer():
 def test_wandbs_engine_can_be_asked_instead_and_gives_plain_values():
     metric = Metric("loss")
     known = [
-        Known(i, {"x": i / 4, "y": 0.01, "z": "a", "k": 7}, {1: 1.0 + i, 2: 0.5 + i})
+        KnownTrial(i, {"x": i / 4, "y": 0.01, "z": "a", "k": 7}, {1: 1.0 + i, 2: 0.5 + i})
         for i in range(5)
     ]
     found = propose_by_wandb(config(SPACE, "bayes"), metric, known, 5, 0)

@@ -16,7 +16,7 @@ import pytest
 from sweeps_for_tests import SMALL
 from wandb_server import WandbServer
 
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.lab.pool import ExecutionPoint, Pool
 from condor_advice.model.held.model import HeldModel
@@ -43,7 +43,7 @@ def advice(pool: Pool, *arguments: str, check: bool = True) -> str:
     return done.stdout
 
 
-def status(pool: Pool, plan: Plan) -> dict[str, Any]:
+def status(pool: Pool, plan: SweepPlan) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         advice(pool, "sweep", "status", str(plan.directory), "--json")
     )
@@ -58,12 +58,12 @@ def wait(what: Callable[[], Any], seconds: float = 200, why: Callable[[], str] =
     return found
 
 
-def script_log(plan: Plan) -> str:
+def script_log(plan: SweepPlan) -> str:
     path = plan.directory / "logs" / "scripts.log"
     return path.read_text() if path.exists() else ""
 
 
-def wait_for_end(pool: Pool, plan: Plan) -> dict[str, Any]:
+def wait_for_end(pool: Pool, plan: SweepPlan) -> dict[str, Any]:
     metrics = plan.directory / "sweep.dag.metrics"
 
     def why() -> str:
@@ -74,18 +74,18 @@ def wait_for_end(pool: Pool, plan: Plan) -> dict[str, Any]:
     return wait(lambda: (found := status(pool, plan))["state"] != "running" and found, 30, why)
 
 
-def trials_of(plan: Plan) -> list[Trial]:
+def trials_of(plan: SweepPlan) -> list[Trial]:
     with SweepState(plan.directory) as state:
         return state.trials()
 
 
-def events(plan: Plan, number: int) -> list[str]:
+def events(plan: SweepPlan, number: int) -> list[str]:
     path = plan.trial_directory(number) / "node.log"
     text = path.read_text() if path.exists() else ""
     return re.findall(r"^(\d{3}) \(", text, re.MULTILINE)
 
 
-def dagman_pid(plan: Plan) -> int | None:
+def dagman_pid(plan: SweepPlan) -> int | None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from condor_advice.advise.commands.sweep import recordings, sweep
 from condor_advice.dag.create import NoSpace, plan_sweep
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
 from condor_advice.gather.store import Store
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: SweepPlan) -> list[str]:
     return (plan.directory / "sweep.dag").read_text().splitlines()
 
 
@@ -135,7 +135,7 @@ def test_logs_and_stores_are_copied_as_they_are_now(planned, tmp_path, event_log
 
 def test_a_plan_is_read_back_as_it_was_written(planned):
     plan = planned(trials=4, early_terminate={"type": "hyperband", "min_iter": 1})
-    assert Plan.load(plan.directory) == plan
+    assert SweepPlan.load(plan.directory) == plan
     with SweepState(plan.directory) as state:
         assert [trial.number for trial in state.trials()] == [0, 1, 2, 3]
 

@@ -23,12 +23,12 @@ from condor_advice.dag import nodes, scripts
 from condor_advice.dag.create import plan_sweep
 from condor_advice.dag.generate import PACKAGE, RUNNER
 from condor_advice.dag.nodes import CHECKPOINT
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState, Trial, TrialState
 
 
 def run_node(
-    plan: Plan, where: Path, inputs: list[Path], arguments: list[str], kill_after: float = 0
+    plan: SweepPlan, where: Path, inputs: list[Path], arguments: list[str], kill_after: float = 0
 ) -> int:
     """Run one node in a scratch directory; restart it after checkpoints; bring `out` home."""
     scratch = where / "scratch"
@@ -62,7 +62,7 @@ def run_node(
     return process.returncode
 
 
-def run_trial(plan: Plan, number: int) -> int:
+def run_trial(plan: SweepPlan, number: int) -> int:
     """Run a trial's node in this process: torch is slow to start."""
     where = plan.trial_directory(number)
     scratch = where / "scratch"
@@ -86,7 +86,7 @@ def run_trial(plan: Plan, number: int) -> int:
     return status
 
 
-def go_on(plan: Plan, number: int, job: str = "1.0") -> tuple[int, int]:
+def go_on(plan: SweepPlan, number: int, job: str = "1.0") -> tuple[int, int]:
     """One turn of a trial's node; the status of its PRE and of its POST script."""
     before = scripts.pre(plan, f"trial-{number}")
     if before != scripts.DONE:
@@ -95,7 +95,7 @@ def go_on(plan: Plan, number: int, job: str = "1.0") -> tuple[int, int]:
     return before, scripts.post(plan, f"trial-{number}", str(returned), job)
 
 
-def trial_of(plan: Plan, number: int) -> Trial:
+def trial_of(plan: SweepPlan, number: int) -> Trial:
     with SweepState(plan.directory) as state:
         return state.trial(number)
 
@@ -127,7 +127,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ready(planned: Any, prepared: Path) -> Any:
     """A planned sweep whose preprocessing is done."""
 
-    def make(**changes: Any) -> Plan:
+    def make(**changes: Any) -> SweepPlan:
         plan = planned(**changes)
         [key] = plan.prepared
         target = plan.prepared_file(key)
@@ -208,7 +208,7 @@ def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready)
     assert "after 2 epochs its best is" in trial_of(plan, 1).reason
 
 
-def train_here(plan: Plan, seed: int = 0) -> Any:
+def train_here(plan: SweepPlan, seed: int = 0) -> Any:
     """Train trial 0 of a sweep again, in this process and without a stop."""
     from dataclasses import replace
 

@@ -11,7 +11,7 @@ import pytest
 from wandb_server import WandbServer
 
 from condor_advice.dag import sync
-from condor_advice.dag.plan import Plan
+from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState, TrialState
 from condor_advice.gather.errors import AdviceError, Unreachable
 
@@ -34,7 +34,7 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def train(plan: Plan, number: int, losses: list[float]) -> None:
+def train(plan: SweepPlan, number: int, losses: list[float]) -> None:
     """Leave what a trial's node leaves: an offline run in its `out`, made by the node's code."""
     rows = [
         {"epoch": epoch, "metrics": {"validation_loss": loss}}

@@ -13,9 +13,10 @@ import pytest
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.lab.recording import unpack
-from condor_advice.lab.training_data import recorded, simulated, without_repairs
+from condor_advice.lab.training_data import recorded, simulated
 from condor_advice.lab.truth import in_order, read_holds
 from condor_advice.model.held import lstm
+from condor_advice.model.held.repairs import without_repairs
 from condor_advice.model.held.rule_scores import rules_of
 from condor_advice.model.held.rules import rule_for
 from condor_advice.model.infer import TreeEnsemble

@@ -143,6 +143,15 @@ def test_one_kind_of_outcome_is_refused():
         train(replace(data, label=np.zeros(400, np.int8)), QUICK)
 
 
+@pytest.mark.parametrize("part", ["linear", "trees"])
+def test_episodes_of_one_cluster_are_refused(part):
+    """All are in one fold, and nothing is left to learn from when that fold is left out."""
+    data = held_world(400)
+    one_cluster = replace(data, kin=np.zeros(400, np.int64))
+    with pytest.raises(CannotTrain, match=r"no labelled hold episode is left.*gather more logs"):
+        train(one_cluster, replace(QUICK, parts=(part,)))
+
+
 def test_features_of_another_version_are_refused(trained):
     unseen = held_world(10)
     with pytest.raises(UnusableModel, match="another version of condor-advice"):
