@@ -1,9 +1,10 @@
-"""The fields of a block's text events as columns, for reading millions of events at once.
+"""The fields of a block's events as columns, for reading millions of events at once.
 
 `EventColumns.ad(row)` reads one event in plain Python and is the reference; this module
-reads the same fields of all events of a block with NumPy. A field has values only for the
-events that carry it: the rows are given beside the values. Lines that are not in the usual
-shape go to the reference reader, event by event.
+reads the same fields of all text events of a block with NumPy. A field has values only for
+the events that carry it: the rows are given beside the values. Lines in an unusual layout go
+to the reference reader, one by one. JSON and XML events have been parsed already; their ads
+become columns.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.bodies import column_ends, parse_resource, resource_name
+from condor_advice.gather.bodies import Ad, column_ends, parse_resource, resource_name
 from condor_advice.gather.classads import ASSIGNMENT
 from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import (
@@ -67,17 +68,27 @@ class Texts:
 
 
 @dataclass(slots=True)
+class Values:
+    """An attribute of JSON and XML events: the events that have it, and its values there."""
+
+    rows: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Fields:
     """All fields of a block, by HTCondor's names for them.
 
     CPU times are seconds, split into user and system: `RunRemoteUsageUsr` and so on. The
-    attributes of 028 events are texts as the ClassAd has them, strings in quotes.
+    attributes of 028 events are texts as the ClassAd has them, strings in quotes. JSON and XML
+    events have their attributes in `values`, as Python values.
     """
 
     count: int
     numbers: dict[str, Numbers] = field(default_factory=dict)
     texts: dict[str, Texts] = field(default_factory=dict)
     attributes: dict[str, Texts] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
 
     def dense(self, name: str) -> Floats:
         """Return a numeric field as one value per event, NaN where an event has none."""
@@ -89,8 +100,32 @@ class Fields:
 
 
 def read_fields(columns: EventColumns) -> Fields:
-    """Read the fields of all text events of a block."""
-    return _FieldReader(columns).read()
+    """Read the fields of all events of a block."""
+    text = columns.form == TEXT
+    fields = _FieldReader(columns).read() if text.any() else Fields(len(columns))
+    if not text.all():
+        fields.values = _object_values(*columns.object_ads())
+    return fields
+
+
+def _object_values(rows: Int64s, ads: list[Ad]) -> dict[str, Values]:
+    """Turn the ads of events into columns.
+
+    Events of one kind nearly always have the same attributes in the same order, so all of
+    these are turned at once.
+    """
+    alike: dict[tuple[str, ...], tuple[list[int], list[Ad]]] = {}
+    for row, ad in zip(rows.tolist(), ads, strict=True):
+        group = alike.setdefault(tuple(ad), ([], []))
+        group[0].append(row)
+        group[1].append(ad)
+    columns: dict[str, Values] = {}
+    for names, (group_rows, group_ads) in alike.items():
+        for name, values in zip(names, zip(*map(dict.values, group_ads), strict=True), strict=True):
+            column = columns.setdefault(name, Values())
+            column.rows += group_rows
+            column.values += values
+    return columns
 
 
 _NO_TEXT = 999  # stands for the number of an event that is JSON or XML

@@ -164,6 +164,11 @@ def _join_digits(values: Words) -> Int64s:
     return values.view(np.int64)
 
 
+def all_digits(loaded: Words, mask: np.uint64) -> npt.NDArray[np.bool_]:
+    """Tell which words have digits in all bytes that the mask covers."""
+    return _others((loaded ^ _ZEROS) & mask) == np.uint64(0)
+
+
 def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Read words that hold a number with blanks in front, and tell which hold nothing else."""
     values = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
