@@ -49,7 +49,7 @@ HEADER = re.compile(rb"^(\d{3}) \(\d+\.\d+\.\d+\) \S+ \S+", re.MULTILINE)
 # Other kinds of logs, each a real one over and over: with an ad behind every event, and not text.
 KINDS = {"ads": "global_no_year", "json": "global_json", "xml": "global_xml"}
 KIND_BYTES = 6 << 20
-CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster":|"Cluster"><i>)(\d+)', re.MULTILINE)
+CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster": |"Cluster"><i>)(\d+)', re.MULTILINE)
 
 
 def lives() -> list[tuple[int, list[bytes]]]:

@@ -22,10 +22,14 @@ import orjson
 from condor_advice.gather.bodies import HEADER_ATTRIBUTES, Ad
 from condor_advice.gather.clock import FIRST_YEAR, LAST_YEAR, days_since_1970
 from condor_advice.gather.events import JSON, MAX_ID, MAX_TYPE, XML
+from condor_advice.gather.layout import INTEGER, STRING, Layout
 from condor_advice.gather.words import (
+    BlockWords,
     Int64s,
+    Words,
     all_digits,
     byte_of,
+    cut_words,
     eight_digits,
     pair,
     word,
@@ -96,6 +100,17 @@ def parse_xml(data: bytes) -> Ad:
         raise ValueError(str(error)) from None
 
 
+def parse_value(data: bytes) -> Any:
+    """Return one value as it stands in an event in HTCondor's layout."""
+    if not data.startswith(b"<"):
+        return orjson.loads(data)
+    if data.startswith(b"<b"):
+        return data == b'<b v="t"/>'
+    if data.startswith(b"<c>"):
+        return _xml_ad(ElementTree.fromstring(data))
+    return _XML_SCALARS[data[1:2].decode()](data[3:-4].decode())
+
+
 PARSERS: dict[int, Callable[[bytes], Ad]] = {JSON: parse_json, XML: parse_xml}
 
 
@@ -115,10 +130,39 @@ def take_headers(ads: Sequence[Ad]) -> ObjectHeaders:
     for ad in ads:
         ad.pop("MyType", None)
         ad.pop("Subproc", None)
-    good &= (kind >= 0) & (kind <= MAX_TYPE)
-    for number in (cluster, proc):
-        good &= (number >= -MAX_ID) & (number <= MAX_ID)
+    good &= _possible(kind, cluster, proc)
     return ObjectHeaders(kind, cluster, proc, time_us, local, good)
+
+
+def layout_headers(layout: Layout, words: BlockWords, *, xml: bool) -> ObjectHeaders:
+    """Read the header attributes of events in HTCondor's layout; others are not good."""
+    good = layout.good.copy()
+    numbers = []
+    for name, default in (("EventTypeNumber", _NO_NUMBER), ("Cluster", -1), ("Proc", -1)):
+        number = np.full(len(good), default, np.int64)
+        if attribute := layout.attributes.get(name):
+            integer = attribute.kind == INTEGER
+            number[attribute.event[integer]] = attribute.number[integer]
+            good[attribute.event[~integer]] = False
+        numbers.append(number)
+    time_us, local = np.zeros(len(good), np.int64), np.zeros(len(good), np.bool_)
+    timed = np.zeros(len(good), np.bool_)
+    if attribute := layout.attributes.get("EventTime"):
+        before, behind = (len("<s>"), len("</s>")) if xml else (1, 1)  # tags or quotes
+        start, end = attribute.start + before, attribute.end - behind
+        stamps = cut_words(words.fetch(start, _STAMP_BYTES // 8), end - start)
+        time_us[attribute.event], local[attribute.event], fits = _stamps(stamps)
+        timed[attribute.event] = (attribute.kind == STRING) & (end - start < _STAMP_BYTES) & fits
+    good &= timed & _possible(*numbers)
+    return ObjectHeaders(*numbers, time_us, local, good)
+
+
+def _possible(kind: Int64s, cluster: Int64s, proc: Int64s) -> Bools:
+    """Tell which numbers HTCondor could have written."""
+    possible: Bools = (kind >= 0) & (kind <= MAX_TYPE)
+    for number in (cluster, proc):
+        possible &= (number >= -MAX_ID) & (number <= MAX_ID)
+    return possible
 
 
 def read_times(stamps: list[Any]) -> tuple[Int64s, Bools, Bools]:
@@ -131,6 +175,15 @@ def read_times(stamps: list[Any]) -> tuple[Int64s, Bools, Bools]:
     except (AttributeError, UnicodeEncodeError):
         return _odd_times(stamps)
     words = np.ascontiguousarray(texts.view("<u8").reshape(-1, _STAMP_BYTES // 8).T)
+    time_us, local, good = _stamps(words)
+    odd = np.flatnonzero(~good)
+    if len(odd):
+        time_us[odd], local[odd], good[odd] = _odd_times([stamps[row] for row in odd])
+    return time_us, local, good
+
+
+def _stamps(words: Words) -> tuple[Int64s, Bools, Bools]:
+    """Read times as HTCondor writes them, from words with zeros behind the text."""
     front, date, time = words[0], word_in(words, 5), word_in(words, 13)
     good = all_digits(front, _YEAR_DIGITS) & ((front & _YEAR_MASK) == _YEAR_REST)
     good &= all_digits(date, _DATE_DIGITS) & ((date & _DATE_MASK) == _DATE_REST)
@@ -150,16 +203,13 @@ def read_times(stamps: list[Any]) -> tuple[Int64s, Bools, Bools]:
     value[~pointed] = count[~pointed] = 0
     good &= (count < 8) & (~pointed | (count > 0))
     place = 19 + pointed + count
-    characters, rows = texts.view(np.uint8).reshape(-1, _STAMP_BYTES), np.arange(len(stamps))
+    characters = np.ascontiguousarray(words.T).view(np.uint8)
+    rows = np.arange(len(characters))
     utc = characters[rows, place] == _Z
     good &= characters[rows, place + utc] == 0
     seconds = ((first + day - 1) * 24 + hour) * 3600 + minute * 60 + second
     time_us = seconds * 1_000_000 + value * 1_000_000 // 10**count
-    local = ~utc
-    odd = np.flatnonzero(~good)
-    if len(odd):
-        time_us[odd], local[odd], good[odd] = _odd_times([stamps[row] for row in odd])
-    return time_us, local, good
+    return time_us, ~utc, good
 
 
 def _odd_times(stamps: Iterable[Any]) -> tuple[Int64s, Bools, Bools]:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ from condor_advice.gather.words import (
     word,
     word_in,
 )
+
+if TYPE_CHECKING:
+    from condor_advice.gather.layout import Layout
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -129,7 +132,8 @@ class EventColumns:
     oddity_counts: Counter[str] = field(default_factory=Counter)
     # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
     _frame: Frame | None = field(default=None, repr=False)
-    _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of JSON and XML, by start
+    _layouts: list[Layout] | None = field(default=None, repr=False)  # of JSON and XML events
+    _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of such events, by start
 
     def __len__(self) -> int:
         return len(self.type)
@@ -155,11 +159,19 @@ class EventColumns:
             return parse_body(int(self.type[row]), self.text(row)[int(self.head[row]) - start :])
         return self._object_ad(start, int(self.end[row]), form).copy()
 
-    def object_ads(self) -> tuple[Int64s, list[Ad]]:
-        """Return the rows of the JSON and XML events, and their ads; do not change these."""
-        rows = np.flatnonzero(self.form != TEXT)
-        places = (column[rows].tolist() for column in (self.start, self.end, self.form))
-        return rows, list(map(self._object_ad, *places))
+    def layouts(self) -> list[Layout]:
+        """Return where the attributes of JSON and XML events are."""
+        if self._layouts is None:
+            from condor_advice.gather.layout import read_layout
+
+            lines = self.frame()
+            self._layouts = []
+            for form in (JSON, XML):
+                rows = np.flatnonzero((self.form == form) & (lines.closing < len(lines.first)))
+                extents = lines.opening[rows], lines.closing[rows]
+                layout = read_layout(self.padded(), lines.starts, *extents, xml=form == XML)
+                self._layouts.append(layout)
+        return self._layouts
 
     def _object_ad(self, start: int, end: int, form: int) -> Ad:
         ad = self._ads.get(start)
@@ -197,7 +209,7 @@ class EventColumns:
 
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
-        self._frame = None
+        self._frame = self._layouts = None
         for name in ("type", "cluster", "proc", "time_us", "form", "start", "head", "end"):
             setattr(self, name, getattr(self, name)[rows])
 
@@ -282,7 +294,8 @@ class _Block:
         self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.uncited: dict[str, int] = {}  # and how many more there are, where they are many
-        self.ads: dict[int, Ad] = {}  # of events that are not text, by where they start
+        self.layouts: list[Layout] = []
+        self.ads: dict[int, Ad] = {}  # of JSON and XML events in another layout, by start
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
 
@@ -496,7 +509,9 @@ class _Block:
         self.notes += [(at, "malformed") for at in self.starts[openers[broken]].tolist()]
         whole = alone & (closed | cut_off) if self.final else alone & closed
         end[cut_off] = never
-        added = self._objects(openers[whole], end[whole], form[whole])
+        added = np.empty((8, 0), np.int64)
+        if whole.any():
+            added = self._objects(openers[whole], end[whole], form[whole])
         if not self.final and cut_off.any():
             waiting = [openers[-1], -1, 0, 0, 0, self.starts[openers[-1]], form[-1], never]
             added = np.column_stack((added, waiting))
@@ -509,32 +524,60 @@ class _Block:
         return headers, np.minimum(ends, np.append(openings[1:], never))
 
     def _objects(self, line: Int64s, end: Int64s, form: Int64s) -> Int64s:
-        """Parse JSON and XML events; returns the columns of `_Headers`, and the closing lines."""
+        """Read JSON and XML events; returns the columns of `_Headers`, and the closing lines."""
+        from condor_advice.gather.layout import read_layout
+        from condor_advice.gather.objects import layout_headers
+
+        parts, rest = [], []
+        for kind in (JSON, XML):
+            rows = np.flatnonzero((form == kind) & (end < len(self.starts)))
+            if not len(rows):
+                continue
+            xml = kind == XML
+            layout = read_layout(self.data, self.bounds, line[rows], end[rows], xml=xml)
+            head = layout_headers(layout, self.words, xml=xml)
+            self.layouts.append(layout)
+            parts.append((rows[head.good], *(column[head.good] for column in head)))
+            rest.append(rows[~head.good])
+        rest.append(np.flatnonzero(end == len(self.starts)))
+        others = np.concatenate(rest)
+        if len(others):
+            parts.append(self._parse_objects(others, line, end, form))
+        rows, kind, cluster, proc, times, local, _ = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(rows, kind="stable")
+        rows, kind, cluster, proc, times, local = (
+            column[order] for column in (rows, kind, cluster, proc, times, local)
+        )
+        if local.any():
+            utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
+            times[local] = utc * 1_000_000 + times[local] % 1_000_000
+        start = self.starts[line[rows]]
+        columns = (line[rows], kind, cluster, proc, times, start, form[rows], end[rows])
+        added: Int64s = np.stack(columns)
+        return added
+
+    def _parse_objects(
+        self, rows: Int64s, line: Int64s, end: Int64s, form: Int64s
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Parse events in another layout one by one: the rows that are events, and headers."""
         from condor_advice.gather.objects import NOT_AN_EVENT, PARSERS, take_headers
 
         start = self.starts[line]
         stop = np.minimum(self.bounds[end] + _CLOSING_BYTES[form], self.size)
         ads, parsed = [], []
-        extents = zip(start.tolist(), stop.tolist(), form.tolist(), strict=True)
-        for row, (begin, until, kind) in enumerate(extents):
+        for row in rows.tolist():
+            begin = int(start[row])
             try:
-                ads.append(PARSERS[kind](self.data[begin:until]))
+                ads.append(PARSERS[int(form[row])](self.data[begin : int(stop[row])]))
             except NOT_AN_EVENT:
                 self.notes.append((begin, "malformed"))
             else:
                 parsed.append(row)
-        if len(parsed) < len(line):
-            line, end, form, start = line[parsed], end[parsed], form[parsed], start[parsed]
+        kept = np.array(parsed, np.int64)
         head = take_headers(ads)
-        good = head.good
-        self.notes += [(at, "malformed") for at in start[~good].tolist()]
-        self.ads = dict(zip(start.tolist(), ads, strict=True))
-        times, local = head.time_us, head.local & good
-        utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
-        times[local] = utc * 1_000_000 + times[local] % 1_000_000
-        columns = (line, head.type, head.cluster, head.proc, times, start, form, end)
-        added: Int64s = np.stack(columns)[:, good]
-        return added
+        self.notes += [(at, "malformed") for at in start[kept[~head.good]].tolist()]
+        self.ads = dict(zip(start[kept].tolist(), ads, strict=True))
+        return kept[head.good], *(column[head.good] for column in head)
 
     def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
         """Drop what is unfinished, note what is odd, and build the columns."""
@@ -572,7 +615,7 @@ class _Block:
         if consumed < size and len(columns):
             kept = int(np.searchsorted(starts, consumed)) + 1
             self.bounds[kept] = consumed + 1
-        columns._ads = self.ads
+        columns._ads, columns._layouts = self.ads, self.layouts
         columns._frame = Frame(self.bounds[: kept + 1], self.first[:kept], headers.line, ends)
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
