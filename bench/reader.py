@@ -31,7 +31,7 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.fields import read_fields
 from condor_advice.gather.memory import keep_freed_memory
-from condor_advice.gather.reader import TEXT, ReaderState, read_block
+from condor_advice.gather.reader import ReaderState, read_block
 from condor_advice.gather.store import Store
 from condor_advice.gather.words import PADDING
 
@@ -49,7 +49,7 @@ HEADER = re.compile(rb"^(\d{3}) \(\d+\.\d+\.\d+\) \S+ \S+", re.MULTILINE)
 # Other kinds of logs, each a real one over and over: with an ad behind every event, and not text.
 KINDS = {"ads": "global_no_year", "json": "global_json", "xml": "global_xml"}
 KIND_BYTES = 6 << 20
-CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster":|"Cluster"><i>)(\d+)', re.MULTILINE)
+CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster": |"Cluster"><i>)(\d+)', re.MULTILINE)
 
 
 def lives() -> list[tuple[int, list[bytes]]]:
@@ -157,7 +157,7 @@ def by_htcondor(path: Path) -> Callable[[], int]:
 
 
 def by_columns(path: Path) -> int:
-    """Read every field into columns with our reader; what is not text, event by event."""
+    """Read every field into columns with our reader."""
     clock, state, offset, count = Clock(find_zone("UTC")), ReaderState(), 0, 0
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -169,8 +169,6 @@ def by_columns(path: Path) -> int:
                 data, state, base=offset, clock=clock, final=final, size=block
             )
             read_fields(columns)
-            for row in (columns.form != TEXT).nonzero()[0].tolist():
-                columns.ad(row)
             offset += consumed
             count += len(columns)
     return count

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
-from xml.etree import ElementTree
 
 from condor_advice.gather.classads import assignment, classad_value
 
@@ -62,45 +60,6 @@ def parse_body(kind: int, text: str) -> Ad:
     """Return the attributes of a text event, given what follows its time stamp."""
     head, *lines = text.splitlines() or [""]
     return _PARSERS.get(kind, _nothing)(head, lines)
-
-
-def parse_json(text: str) -> Ad:
-    """Return the attributes of an event that was written as JSON, its header's too."""
-    ad = json.loads(text)
-    if not isinstance(ad, dict):
-        raise ValueError("a JSON event is an object")
-    return ad
-
-
-def parse_xml(text: str) -> Ad:
-    """Return the attributes of an event that was written as XML, its header's too."""
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise ValueError(str(error)) from None
-    return _xml_ad(root)
-
-
-def without_header(ad: Ad) -> Ad:
-    """Return the attributes of an event's body alone."""
-    return {name: value for name, value in ad.items() if name not in HEADER_ATTRIBUTES}
-
-
-def _xml_ad(node: ElementTree.Element) -> Ad:
-    return {str(a.get("n")): _xml_value(a[0]) for a in node.iter("a") if len(a)}
-
-
-def _xml_value(node: ElementTree.Element) -> Any:
-    text = node.text or ""
-    if node.tag == "i":
-        return int(text)
-    if node.tag == "r":
-        return float(text)
-    if node.tag == "b":
-        return node.get("v") == "t"
-    if node.tag == "c":
-        return _xml_ad(node)
-    return text
 
 
 def _nothing(head: str, lines: list[str]) -> Ad:
@@ -396,7 +355,8 @@ def _labelled(**names: str) -> Callable[[str, list[str]], Ad]:
 
 
 def _job_ad(head: str, lines: list[str]) -> Ad:
-    return without_header(dict(filter(None, map(assignment, lines))))
+    pairs = filter(None, map(assignment, lines))
+    return {name: value for name, value in pairs if name not in HEADER_ATTRIBUTES}
 
 
 def _attribute_update(head: str, lines: list[str]) -> Ad:

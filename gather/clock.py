@@ -16,6 +16,8 @@ Int64s = npt.NDArray[np.int64]
 # Events of one log may be out of order by a little: each daemon stamps its own. Within
 # the repeated hour a step back of more than this is the clock change, not disorder.
 DISORDER_SECONDS = 60
+# No event log has dates outside these.
+FIRST_YEAR, LAST_YEAR = 1900, 2199
 
 
 def find_zone(name: str | None = None) -> tzinfo:
@@ -116,6 +118,15 @@ class Clock:
                     offset = then
             self._years[year] = found if year >= 1970 else []
         return self._years[year]
+
+
+def days_since_1970(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
+    """Return the days from 1970-01-01 to dates of the Gregorian calendar."""
+    # Years that begin in March have their leap day at the end, so months are regular.
+    shifted = (month + 9) % 12
+    year = year - (month <= 2)
+    leaps = year // 4 - year // 100 + year // 400
+    return year * 365 + leaps + (shifted * 153 + 2) // 5 + day - 1 - 719468
 
 
 def _year_of(seconds: int) -> int:

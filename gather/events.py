@@ -8,6 +8,12 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
+# The formats in which HTCondor writes an event.
+TEXT, JSON, XML = 0, 1, 2
+# HTCondor writes nothing beyond these: its job ids have 32 bits, event numbers three digits.
+MAX_ID = (1 << 31) - 1
+MAX_TYPE = 999
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobId:
@@ -79,7 +85,7 @@ class JobEventType(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> JobEventType | None:
-        if not isinstance(value, int) or not 0 <= value <= 999:
+        if not isinstance(value, int) or not 0 <= value <= MAX_TYPE:
             return None
         member = int.__new__(cls, value)
         member._name_, member._value_ = f"EVENT_{value:03d}", value

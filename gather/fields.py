@@ -1,9 +1,10 @@
-"""The fields of a block's text events as columns, for reading millions of events at once.
+"""The fields of a block's events as columns, for reading millions of events at once.
 
 `EventColumns.ad(row)` reads one event in plain Python and is the reference; this module
-reads the same fields of all events of a block with NumPy. A field has values only for the
-events that carry it: the rows are given beside the values. Lines that are not in the usual
-shape go to the reference reader, event by event.
+reads the same fields of all text events of a block with NumPy. A field has values only for
+the events that carry it: the rows are given beside the values. Lines in an unusual layout go
+to the reference reader, one by one. JSON and XML events have been parsed already; their ads
+become columns.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.bodies import column_ends, parse_resource, resource_name
+from condor_advice.gather.bodies import (
+    HEADER_ATTRIBUTES,
+    column_ends,
+    parse_resource,
+    resource_name,
+)
 from condor_advice.gather.classads import ASSIGNMENT
-from condor_advice.gather.reader import TEXT, EventColumns
+from condor_advice.gather.events import TEXT
+from condor_advice.gather.layout import BOOLEAN, INTEGER, REAL, Attribute
+from condor_advice.gather.reader import EventColumns
 from condor_advice.gather.words import (
     BlockWords,
     Int64s,
@@ -25,6 +33,7 @@ from condor_advice.gather.words import (
     blanks,
     byte_of,
     digits,
+    equal_groups,
     first_of,
     pair,
     right_aligned,
@@ -67,17 +76,52 @@ class Texts:
 
 
 @dataclass(slots=True)
+class Values:
+    """An attribute of JSON and XML events: the events that have it, and its values there.
+
+    Values are decoded when they are asked for.
+    """
+
+    data: bytes = field(repr=False)
+    laid_out: list[tuple[Int64s, Attribute]] = field(default_factory=list)  # with their rows
+    parsed: list[tuple[int, Any]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Yield (row, value), not in the order of the log."""
+        from condor_advice.gather.objects import parse_value
+
+        for rows, attribute in self.laid_out:
+            extents = attribute.start.tolist(), attribute.end.tolist()
+            for row, start, end in zip(rows.tolist(), *extents, strict=True):
+                yield row, parse_value(self.data[start:end])
+        yield from self.parsed
+
+    def numbers(self) -> Numbers:
+        """Return the values that are numbers or booleans."""
+        chosen = [np.isin(attribute.kind, _NUMERIC) for _, attribute in self.laid_out]
+        parsed = [(row, value) for row, value in self.parsed if isinstance(value, int | float)]
+        rows = [rows[which] for (rows, _), which in zip(self.laid_out, chosen, strict=True)]
+        values = [a.number[which] for (_, a), which in zip(self.laid_out, chosen, strict=True)]
+        return Numbers(
+            np.concatenate((*rows, np.array([row for row, _ in parsed], np.int64))),
+            np.concatenate((*values, np.array([value for _, value in parsed], np.float64))),
+        )
+
+
+@dataclass(slots=True)
 class Fields:
     """All fields of a block, by HTCondor's names for them.
 
     CPU times are seconds, split into user and system: `RunRemoteUsageUsr` and so on. The
-    attributes of 028 events are texts as the ClassAd has them, strings in quotes.
+    attributes of 028 events are texts as the ClassAd has them, strings in quotes. JSON and XML
+    events have all their attributes in `values`.
     """
 
     count: int
     numbers: dict[str, Numbers] = field(default_factory=dict)
     texts: dict[str, Texts] = field(default_factory=dict)
     attributes: dict[str, Texts] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
 
     def dense(self, name: str) -> Floats:
         """Return a numeric field as one value per event, NaN where an event has none."""
@@ -89,10 +133,37 @@ class Fields:
 
 
 def read_fields(columns: EventColumns) -> Fields:
-    """Read the fields of all text events of a block."""
-    return _FieldReader(columns).read()
+    """Read the fields of all events of a block."""
+    text = columns.form == TEXT
+    fields = _FieldReader(columns).read() if text.any() else Fields(len(columns))
+    if not text.all():
+        fields.values = _object_values(columns)
+    return fields
 
 
+def _object_values(columns: EventColumns) -> dict[str, Values]:
+    """Gather the attributes of JSON and XML events."""
+    values: dict[str, Values] = {}
+    left = columns.form != TEXT
+    for layout in columns.layouts():
+        rows = np.searchsorted(columns.start, layout.start)
+        # The block may have ended before some of these events, or they have no job or time.
+        known = np.append(columns.start, -1)[rows] == layout.start
+        left[rows[layout.good & known]] = False
+        for name, attribute in layout.attributes.items():
+            if name not in HEADER_ATTRIBUTES:
+                if not known.all():
+                    kept = known[attribute.event]
+                    attribute = Attribute(*(column[kept] for column in attribute))
+                column = values.setdefault(name, Values(columns.source))
+                column.laid_out.append((rows[attribute.event], attribute))
+    for row in np.flatnonzero(left).tolist():
+        for name, value in columns.ad(row).items():
+            values.setdefault(name, Values(columns.source)).parsed.append((row, value))
+    return values
+
+
+_NUMERIC = (INTEGER, REAL, BOOLEAN)
 _NO_TEXT = 999  # stands for the number of an event that is JSON or XML
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _POINT, _QUOTE = 32, 58, 46, 34
@@ -380,7 +451,7 @@ class _FieldReader:
         other = np.flatnonzero(places == _NO_PLACE)
         if len(other):  # a pool's own resources
             found = self.words.fetch(self.starts[lines[other]], _MOST_NAME_WORDS)
-            for group in _groups(sum_of(found, first_of(found, _COLON))):
+            for group in equal_groups(sum_of(found, first_of(found, _COLON))):
                 resource = resource_name(self._line(lines[other[group[0]]]))
                 if resource:
                     places[other[group]] = len(titles)
@@ -407,7 +478,7 @@ class _FieldReader:
         colon = first_of(self.words.fetch(self.starts[lines], _MOST_NAME_WORDS), _COLON)
         found = self.words.fetch(self.starts[head], _MOST_NAME_WORDS)
         layout = sum_of(found, self._ends(head) - self.starts[head])
-        for group in _groups(layout ^ colon.view(np.uint64)):
+        for group in equal_groups(layout ^ colon.view(np.uint64)):
             self._table(lines[group], self._line(head[group[0]]), int(colon[group[0]]))
 
     def _table(self, lines: Int64s, headline: str, colon: int) -> None:
@@ -541,7 +612,7 @@ class _FieldReader:
             else:
                 self._odd_attributes(lines[long])
             lines, size, found = lines[~long], size[~long], found[:, ~long]
-        for group in _groups(sum_of(found, size)):
+        for group in equal_groups(sum_of(found, size)):
             these, before = lines[group], int(size[group[0]])
             start = self.starts[these]
             front = self.columns.source[int(start[0]) : int(start[0]) + before]
@@ -632,15 +703,3 @@ def _seconds(clock: Words, days: Words | None = None) -> Int64s:
     seconds *= 60
     seconds += pair(clock, 6)
     return seconds
-
-
-def _groups(sums: Words) -> list[Int64s]:
-    """Return the places of equal sums together, in order.
-
-    They are sorted by sixteen bits, twice: this takes NumPy linear time.
-    """
-    order = np.argsort(sums.astype(np.uint16), kind="stable")
-    highest = (sums >> np.uint64(48)).astype(np.uint16)
-    order = order[np.argsort(highest[order], kind="stable")]
-    sums = sums[order]
-    return np.split(order, np.flatnonzero(sums[1:] != sums[:-1]) + 1) if len(order) else []

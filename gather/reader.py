@@ -15,14 +15,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.gather.bodies import Ad, parse_body, parse_json, parse_xml, without_header
-from condor_advice.gather.clock import Clock
-from condor_advice.gather.events import JobEvent, JobEventType, JobId
+from condor_advice.gather.bodies import Ad, parse_body
+from condor_advice.gather.clock import FIRST_YEAR, LAST_YEAR, Clock, days_since_1970
+from condor_advice.gather.events import (
+    JSON,
+    MAX_ID,
+    TEXT,
+    XML,
+    JobEvent,
+    JobEventType,
+    JobId,
+)
 from condor_advice.gather.words import (
     PADDING,
     BlockWords,
@@ -37,26 +45,23 @@ from condor_advice.gather.words import (
     word_in,
 )
 
+if TYPE_CHECKING:
+    from condor_advice.gather.layout import Layout
+
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-TEXT, JSON, XML = 0, 1, 2
 # Oddities are counted in full, but only so many per block are kept with their place: a
 # binary file that happens to hold an event would otherwise fill the store with them.
 MAX_ODDITIES = 50
 EXCERPT_BYTES = 60
 # Dates without a year that step back by more than this have passed New Year.
 DISORDER_DAYS = 2
-# Beyond these nothing is HTCondor's: its job ids are of 32 bits, event numbers of three digits.
-MAX_ID = (1 << 31) - 1
-MAX_TYPE = 999
-FIRST_YEAR, LAST_YEAR = 1900, 2199
 
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 _YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
-_ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
 _LOW_DIGIT = np.uint64(15)
 # `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
 _DATE_MASK = word(b"\xf0\xf0\xff\xf0\xf0\0\xf0\xf0")
@@ -127,7 +132,8 @@ class EventColumns:
     oddity_counts: Counter[str] = field(default_factory=Counter)
     # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
     _frame: Frame | None = field(default=None, repr=False)
-    _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of JSON and XML, by start
+    _layouts: list[Layout] | None = field(default=None, repr=False)  # of JSON and XML events
+    _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of such events, by start
 
     def __len__(self) -> int:
         return len(self.type)
@@ -151,9 +157,29 @@ class EventColumns:
         if form == TEXT:
             # Everything in front of `head` is ASCII, so bytes and characters agree.
             return parse_body(int(self.type[row]), self.text(row)[int(self.head[row]) - start :])
-        if start not in self._ads:
-            self._ads[start] = (parse_json if form == JSON else parse_xml)(self.text(row))
-        return without_header(self._ads[start])
+        return self._object_ad(start, int(self.end[row]), form).copy()
+
+    def layouts(self) -> list[Layout]:
+        """Return where the attributes of JSON and XML events are."""
+        if self._layouts is None:
+            from condor_advice.gather.layout import read_layout
+
+            lines = self.frame()
+            self._layouts = []
+            for form in (JSON, XML):
+                rows = np.flatnonzero((self.form == form) & (lines.closing < len(lines.first)))
+                extents = lines.opening[rows], lines.closing[rows]
+                layout = read_layout(self.padded(), lines.starts, *extents, xml=form == XML)
+                self._layouts.append(layout)
+        return self._layouts
+
+    def _object_ad(self, start: int, end: int, form: int) -> Ad:
+        ad = self._ads.get(start)
+        if ad is None:
+            from condor_advice.gather.objects import PARSERS, drop_header
+
+            ad = self._ads[start] = drop_header(PARSERS[form](self.source[start:end]))
+        return ad
 
     def event(self, row: int, access_point: str = "") -> JobEvent:
         """Return one event by itself."""
@@ -183,7 +209,7 @@ class EventColumns:
 
     def keep(self, rows: Bools) -> None:
         """Keep some of the events only; the bytes stay."""
-        self._frame = None
+        self._frame = self._layouts = None
         for name in ("type", "cluster", "proc", "time_us", "form", "start", "head", "end"):
             setattr(self, name, getattr(self, name)[rows])
 
@@ -268,7 +294,8 @@ class _Block:
         self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
         self.uncited: dict[str, int] = {}  # and how many more there are, where they are many
-        self.ads: dict[int, Ad] = {}  # of events that are not text, by where they start
+        self.layouts: list[Layout] = []
+        self.ads: dict[int, Ad] = {}  # of JSON and XML events in another layout, by start
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
         self.has_cr = False
 
@@ -409,7 +436,7 @@ class _Block:
         # A run counts for the years only if some line of it is a header at all.
         real = np.logical_or.reduceat(good, np.cumsum(lengths) - lengths) if len(good) else good
         self._fill_years(year, month, day, ~iso & real & fits, np.cumsum(lengths))
-        return good, np.repeat(_days(year, month, day) * 86400 + hour * 3600, lengths)
+        return good, np.repeat(days_since_1970(year, month, day) * 86400 + hour * 3600, lengths)
 
     def _fill_years(
         self, year: Int64s, month: Int64s, day: Int64s, yearless: Bools, until: Int64s
@@ -457,47 +484,100 @@ class _Block:
     def _with_objects(
         self, headers: _Headers, ends: Int64s, lines: Int64s
     ) -> tuple[_Headers, Int64s]:
-        """Add the events that are JSON (`{` to `}`) or XML (`<c>` to `</c>`)."""
-        rows: list[tuple[int, ...]] = []
-        locals_: list[bool] = []
+        """Add the events that are JSON (`{` to `}`) or XML (`<c>` to `</c>`).
+
+        `lines` are those that begin with `{` or `<`.
+        """
         never = len(self.starts)
-        openers = [line for line in lines.tolist() if self._line(line) in _OBJECTS]
-        for line, following in zip(openers, [*openers[1:], never], strict=False):
-            index = int(np.searchsorted(headers.line, line))
-            if index > 0 and line < ends[index - 1] < never:
-                continue  # a line of an event that is open already
-            # Its closing line is missing where another event opens first.
-            limit = min([following, *headers.line[index : index + 1].tolist()])
-            form, closing, parse = _OBJECTS[self._line(line)]
-            end = self._find_line(line + 1, closing, limit)
-            if end == never and not self.final:
-                rows.append((line, -1, 0, 0, 0, 0, form, never))
-                locals_.append(False)
-                break
-            text = self.data[self.starts[line] : self._line_end(min(end, never - 1))]
-            try:
-                ad = parse(text.decode("utf-8", "replace"))
-                kind, cluster, proc, micros, is_local = _header_of(ad)
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                self.notes.append((int(self.starts[line]), "malformed"))
-                continue
-            self.ads[int(self.starts[line])] = ad
-            rows.append((line, kind, cluster, proc, micros, 0, form, end))
-            locals_.append(is_local)
-        if not rows:
+        is_json = self._equal(lines, b"{")
+        opens = is_json | self._equal(lines, b"<c>")
+        openers, form = lines[opens], np.where(is_json, JSON, XML)[opens]
+        if not len(openers):
             return headers, ends
-        added = np.array(rows, dtype=np.int64)
-        times, local = added[:, 4], np.array(locals_)
-        utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
-        times[local] = utc * 1_000_000 + times[local] % 1_000_000
-        added[:, 5] = self.starts[added[:, 0]]
-        columns = [np.append(a, b) for a, b in zip((*headers, ends), added.T, strict=True)]
+        closers = np.flatnonzero(self.first == _CLOSING_BRACE)
+        json_end = _next(closers[self._equal(closers, b"}")], openers, never)
+        xml_end = _next(lines[self._equal(lines, b"</c>")], openers, never)
+        end = np.where(form == JSON, json_end, xml_end)
+        # The closing line is missing where another event opens first.
+        limit = np.minimum(np.append(openers[1:], never), _next(headers.line, openers, never))
+        closed = end < limit
+        # An opening line inside a text event that is closed belongs to that event.
+        text_end = np.append(ends, -1)[np.searchsorted(headers.line, openers) - 1]
+        alone = (openers >= text_end) | (text_end == never)
+        cut_off = alone & ~closed & (limit == never)  # only the last one can be
+        broken = alone & ~closed & ~cut_off
+        self.notes += [(at, "malformed") for at in self.starts[openers[broken]].tolist()]
+        whole = alone & (closed | cut_off) if self.final else alone & closed
+        end[cut_off] = never
+        added = np.empty((8, 0), np.int64)
+        if whole.any():
+            added = self._objects(openers[whole], end[whole], form[whole])
+        if not self.final and cut_off.any():
+            waiting = [openers[-1], -1, 0, 0, 0, self.starts[openers[-1]], form[-1], never]
+            added = np.column_stack((added, waiting))
+        columns = [np.append(a, b) for a, b in zip((*headers, ends), added, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         *merged, ends = (column[order] for column in columns)
-        found = _Headers(*merged)
+        headers = _Headers(*merged)
         # A text event without its closing line ends where an object opens, if that is whole.
-        openings = np.where(ends == never, never, found.line)
-        return found, np.minimum(ends, np.append(openings[1:], never))
+        openings = np.where(ends == never, never, headers.line)
+        return headers, np.minimum(ends, np.append(openings[1:], never))
+
+    def _objects(self, line: Int64s, end: Int64s, form: Int64s) -> Int64s:
+        """Read JSON and XML events; returns the columns of `_Headers`, and the closing lines."""
+        from condor_advice.gather.layout import read_layout
+        from condor_advice.gather.objects import layout_headers
+
+        parts, rest = [], []
+        for kind in (JSON, XML):
+            rows = np.flatnonzero((form == kind) & (end < len(self.starts)))
+            if not len(rows):
+                continue
+            xml = kind == XML
+            layout = read_layout(self.data, self.bounds, line[rows], end[rows], xml=xml)
+            head = layout_headers(layout, self.words, xml=xml)
+            self.layouts.append(layout)
+            parts.append((rows[head.good], *(column[head.good] for column in head)))
+            rest.append(rows[~head.good])
+        rest.append(np.flatnonzero(end == len(self.starts)))
+        others = np.concatenate(rest)
+        if len(others):
+            parts.append(self._parse_objects(others, line, end, form))
+        rows, kind, cluster, proc, times, local, _ = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(rows, kind="stable")
+        rows, kind, cluster, proc, times, local = (
+            column[order] for column in (rows, kind, cluster, proc, times, local)
+        )
+        if local.any():
+            utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
+            times[local] = utc * 1_000_000 + times[local] % 1_000_000
+        start = self.starts[line[rows]]
+        columns = (line[rows], kind, cluster, proc, times, start, form[rows], end[rows])
+        added: Int64s = np.stack(columns)
+        return added
+
+    def _parse_objects(
+        self, rows: Int64s, line: Int64s, end: Int64s, form: Int64s
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Parse events in another layout one by one: the rows that are events, and headers."""
+        from condor_advice.gather.objects import NOT_AN_EVENT, PARSERS, take_headers
+
+        start = self.starts[line]
+        stop = np.minimum(self.bounds[end] + _CLOSING_BYTES[form], self.size)
+        ads, parsed = [], []
+        for row in rows.tolist():
+            begin = int(start[row])
+            try:
+                ads.append(PARSERS[int(form[row])](self.data[begin : int(stop[row])]))
+            except NOT_AN_EVENT:
+                self.notes.append((begin, "malformed"))
+            else:
+                parsed.append(row)
+        kept = np.array(parsed, np.int64)
+        head = take_headers(ads)
+        self.notes += [(at, "malformed") for at in start[kept[~head.good]].tolist()]
+        self.ads = dict(zip(start[kept].tolist(), ads, strict=True))
+        return kept[head.good], *(column[head.good] for column in head)
 
     def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
         """Drop what is unfinished, note what is odd, and build the columns."""
@@ -535,7 +615,7 @@ class _Block:
         if consumed < size and len(columns):
             kept = int(np.searchsorted(starts, consumed)) + 1
             self.bounds[kept] = consumed + 1
-        columns._ads = self.ads
+        columns._ads, columns._layouts = self.ads, self.layouts
         columns._frame = Frame(self.bounds[: kept + 1], self.first[:kept], headers.line, ends)
         self._note_duplicates(columns)
         self._keep_oddities(columns, consumed)
@@ -623,24 +703,20 @@ class _Block:
     def _line_lengths(self, lines: npt.NDArray[np.intp]) -> Int64s:
         return self.bounds[lines + 1] - self.starts[lines] - 1
 
-    def _find_line(self, line: int, content: bytes, limit: int) -> int:
-        """Return the first line from `line` on that is `content`, or `limit` if none before is."""
-        if line >= limit:
-            return limit
-        until = int(self.starts[limit]) if limit < len(self.starts) else self.size
-        at = self.data.find(b"\n" + content, int(self.starts[line]) - 1, until)
-        while at >= 0:
-            found = int(np.searchsorted(self.starts, at + 1))
-            if self._line(found) == content:
-                return found
-            at = self.data.find(b"\n" + content, at + 1, until)
-        return limit
+    def _equal(self, lines: Int64s, content: bytes) -> Bools:
+        """Tell which lines are `content`, of up to eight bytes, and nothing else."""
+        lengths = self._line_lengths(lines)
+        ends = self.starts[lines] + lengths
+        lengths -= (lengths > 0) & (self.bytes[ends - 1] == 13)
+        loaded = self.words[self.starts[lines]] & word(b"\xff" * len(content))
+        equal: Bools = (lengths == len(content)) & (loaded == word(content))
+        return equal
 
 
 _MIX = np.int64(0x1E3779B97F4A7C15)  # odd: spreads what differs over the high bits
 _CLOSING_BYTES = np.array([0, len(b"}"), len(b"</c>")])  # by form
 _NO_TIME = np.iinfo(np.int64).min
-_OBJECTS = {b"{": (JSON, b"}", parse_json), b"<c>": (XML, b"</c>", parse_xml)}
+_CLOSING_BRACE = 125
 # What stands around the events of an XML log.
 _XML_FRAME = (b"<?xml", b"<!DOCTYPE", b"<classads>", b"</classads>")
 
@@ -653,6 +729,12 @@ def _sharing(values: Int64s) -> npt.NDArray[np.intp]:
     shared = np.zeros(1 << 16, np.bool_)
     shared[values[np.flatnonzero(last[values] != places)]] = True
     return np.flatnonzero(shared[values])
+
+
+def _next(places: Int64s, at: Int64s, none: int) -> Int64s:
+    """Return for each line the first of `places` from it on; `none` where there is none."""
+    following: Int64s = np.append(places, none)[np.searchsorted(places, at)]
+    return following
 
 
 def _alternate(lines: Int64s, closers: Int64s) -> bool:
@@ -673,29 +755,3 @@ def _new_years(steps: Int64s) -> Int64s:
     """Return +1 where dates step into a new year, and -1 where a late event steps back."""
     late = steps > 365 - DISORDER_DAYS
     return (steps < -DISORDER_DAYS).astype(np.int64) - late.astype(np.int64)
-
-
-def _days(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
-    """Return days since 1970-01-01 in the Gregorian calendar."""
-    # Years that begin in March have their leap day at the end, so months are regular.
-    shifted = (month + 9) % 12
-    year = year - (month <= 2)
-    leaps = year // 4 - year // 100 + year // 400
-    return year * 365 + leaps + (shifted * 153 + 2) // 5 + day - 1 - 719468
-
-
-def _header_of(ad: dict[str, Any]) -> tuple[int, int, int, int, bool]:
-    """Return an event's number, cluster, proc, microseconds since 1970, and if these are local.
-
-    Raises what Python raises for an event that cannot be one.
-    """
-    kind, time = int(ad["EventTypeNumber"]), _ISO_TIME.match(str(ad["EventTime"]))
-    cluster, proc = int(ad.get("Cluster", -1)), int(ad.get("Proc", -1))
-    if time is None or not 0 <= kind <= MAX_TYPE or max(abs(cluster), abs(proc)) > MAX_ID:
-        raise ValueError("not an event that HTCondor writes")
-    year, month, day, hour, minute, second = (int(time[group]) for group in range(1, 7))
-    if not FIRST_YEAR <= year <= LAST_YEAR:
-        raise ValueError("not a date that HTCondor writes")
-    moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
-    micros = int(moment.timestamp()) * 1_000_000 + int((time[7] or "").ljust(6, "0"))
-    return kind, cluster, proc, micros, not time[8]

@@ -164,6 +164,11 @@ def _join_digits(values: Words) -> Int64s:
     return values.view(np.int64)
 
 
+def all_digits(loaded: Words, mask: np.uint64) -> npt.NDArray[np.bool_]:
+    """Tell which words have digits in all bytes that the mask covers."""
+    return _others((loaded ^ _ZEROS) & mask) == np.uint64(0)
+
+
 def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Read words that hold a number with blanks in front, and tell which hold nothing else."""
     values = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
@@ -212,6 +217,25 @@ def sum_of(words: Words, lengths: Int64s) -> Words:
         total *= _MIX
         total ^= total >> np.uint64(32)
     return total
+
+
+def equal_groups(sums: Words) -> list[Int64s]:
+    """Return the places of equal sums together, in order.
+
+    They are sorted by sixteen bits, twice: this takes NumPy linear time.
+    """
+    order = np.argsort(sums.astype(np.uint16), kind="stable")
+    highest = (sums >> np.uint64(48)).astype(np.uint16)
+    order = order[np.argsort(highest[order], kind="stable")]
+    sums = sums[order]
+    return np.split(order, np.flatnonzero(sums[1:] != sums[:-1]) + 1) if len(order) else []
+
+
+def cut_words(words: Words, lengths: Int64s) -> Words:
+    """Return what was fetched, with zeros behind so many bytes."""
+    places = 8 * np.arange(len(words))[:, None]
+    cut: Words = words & np.take(_LOWEST, lengths - places, mode="clip")
+    return cut
 
 
 def pair(loaded: Words, byte: int) -> Int64s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.fields import read_fields
+from condor_advice.gather.layout import Layout
 from condor_advice.gather.reader import EventColumns, ReaderState, read_block
 
 LOGS = sorted(Path(__file__).parents[1].joinpath("logs").glob("*.log"))
@@ -116,3 +118,82 @@ def test_a_block_may_end_at_any_byte_of_any_format():
         for cut in range(450):  # in JSON the first event closes before that
             for ahead in (False, True):
                 assert told(in_blocks(log, [cut], ahead)) == whole, (cut, ahead)
+
+
+OBJECTS = [text for text in TEXTS if text.startswith((b"{", b"<"))]
+OBJECT_DAMAGE = [
+    *(
+        b"\n",
+        b",",
+        b'"',
+        b"\\",
+        b"\\n",
+        b"}",
+        b"{",
+        b"  }\n",
+        b"  },\n",
+        b"&",
+        b"&lt;",
+        b"&#10;",
+        b"<",
+    ),
+    *(
+        b">",
+        b"]]>",
+        b"</c></a>\n",
+        b'    "A": 1,\n',
+        b'  "A": 1,\n',
+        b'  "Proc": 7,\n',
+        b"0",
+        b"00",
+    ),
+    *(b"-", b".5", b"1e5", b"null", b"true", b"\xc3\xa9", b"\xff", b"\r\n", b"\0", b"    "),
+    *(b'    <a n="A"><i>1</i></a>\n', b'        <a n="A"><s></s></a>\n', b'<b v="f"/>', b"[1, 2]"),
+]
+object_damage = st.lists(
+    st.tuples(
+        st.integers(0, 6000),
+        st.integers(0, 12),
+        st.one_of(st.binary(max_size=3), st.sampled_from(OBJECT_DAMAGE)),
+    ),
+    max_size=5,
+)
+
+
+def nothing_laid_out(
+    data: bytes, starts: object, opening: np.ndarray, closing: object, *, xml: bool
+) -> Layout:
+    """Leave every event to the parsers."""
+    at = np.asarray(starts)[opening]
+    return Layout(at, np.zeros(len(opening), np.bool_), {})
+
+
+def values_of(columns: EventColumns) -> list[dict[str, object]]:
+    ads: list[dict[str, object]] = [{} for _ in range(len(columns))]
+    for name, values in read_fields(columns).values.items():
+        for row, value in values:
+            ads[row][name] = value
+    return ads
+
+
+@settings(SETTINGS, max_examples=400)
+@given(log=st.sampled_from(OBJECTS), changes=object_damage)
+def test_what_is_read_from_the_layout_is_what_the_parsers_read(log, changes):
+    for at, length, instead in changes:
+        at %= len(log) + 1
+        log = log[:at] + instead + log[at + length :]
+    [columns] = in_blocks(log, [])
+    with mock.patch("condor_advice.gather.layout.read_layout", nothing_laid_out):
+        [parsed] = in_blocks(log, [])
+        assert told([columns]) == told([parsed])
+        assert columns.oddity_counts == parsed.oddity_counts
+        expected = [parsed.ad(row) for row in range(len(parsed))]
+    assert [columns.ad(row) for row in range(len(columns))] == expected
+    objects = (columns.form != 0).tolist()
+    for values, ad, is_object in zip(values_of(columns), expected, objects, strict=True):
+        assert repr(values if is_object else {}) == repr({n: ad[n] for n in values}), ad
+        assert not is_object or values.keys() == ad.keys()
+    columns.keep(np.ones(len(columns), np.bool_))
+    assert repr([sorted(ad) for ad in values_of(columns)]) == repr(
+        [sorted(ad) if is_object else [] for ad, is_object in zip(expected, objects, strict=True)]
+    )
