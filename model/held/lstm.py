@@ -23,7 +23,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.calibration import log_loss
 from condor_advice.model.held.data import CannotTrain, HeldData
-from condor_advice.model.infer import (
+from condor_advice.model.infer.trees import (
     CODES,
     FAMILY_PLACES,
     KINDS,

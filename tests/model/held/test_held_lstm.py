@@ -24,7 +24,7 @@ from condor_advice.model.held.lstm import (
     torch_margins,
     train,
 )
-from condor_advice.model.infer import LstmNetwork
+from condor_advice.model.infer.trees import LstmNetwork
 from condor_advice.model.metrics import roc_auc
 
 pytest.importorskip("torch")

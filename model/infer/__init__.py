@@ -1,0 +1,1 @@
+"""NumPy evaluation of exported trees and LSTMs: all that advice needs of a trained model."""
