@@ -11,7 +11,7 @@ import numpy as np
 from condor_advice.dag.episodes import load_split
 from condor_advice.model.arrays import read_arrays
 from condor_advice.model.calibration import calibration_error, log_loss
-from condor_advice.model.infer.trees import LstmNetwork, sigmoid
+from condor_advice.model.infer import LstmNetwork, sigmoid
 from condor_advice.model.metrics import pr_auc, roc_auc
 
 

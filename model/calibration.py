@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.held.model import Calibration, Interval
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

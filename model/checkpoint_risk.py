@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import curve, pr_auc, roc_auc
 from condor_checkpoint.risk import ENOUGH, FEATURES, HORIZON, Risk, Trees
 from condor_checkpoint.sample import Sample

@@ -14,7 +14,7 @@ from condor_advice.model.failure.size_models import evaluate_sizes
 from condor_advice.model.failure.sizes import TARGETS, used
 from condor_advice.model.failure.study import PARAMETERS, ROUNDS, compare_ways
 from condor_advice.model.failure.train import TrainSettings, fit
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import roc_auc
 from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
 

@@ -24,7 +24,7 @@ from condor_advice.model.failure.profiles import Profiles
 from condor_advice.model.failure.size_models import SizeModel
 from condor_advice.model.failure.sizes import LEVELS as SIZE_LEVELS
 from condor_advice.model.failure.sizes import SizeHistory
-from condor_advice.model.infer.trees import TreeEnsemble, sigmoid
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.preprocess.jobs.history import History
 from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels
 

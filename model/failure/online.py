@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.failure.train import MIN_ROWS, Parameters, TrainSettings, fit
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import pr_auc, roc_auc
 from condor_advice.preprocess.jobs.horizons import Dataset, Split
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from condor_advice.model.failure.evaluate import curves
 from condor_advice.model.failure.model import HorizonModel
 from condor_advice.model.failure.profiles import Profiles
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 from condor_advice.model.plots import importance, pyplot, save
 from condor_advice.preprocess.jobs.horizons import Dataset, Horizon
 

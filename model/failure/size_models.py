@@ -26,7 +26,7 @@ from condor_advice.model.failure.sizes import (
     used,
     walk,
 )
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.jobs.horizons import Dataset, JobFeatures, Split
 
 Floats = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.workloads.table import JobTable
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.jobs.history import level_keys
 from condor_advice.preprocess.jobs.horizons import JobFeatures
 

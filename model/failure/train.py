@@ -17,7 +17,7 @@ from condor_advice.model.failure.anomaly import AnomalyDetector
 from condor_advice.model.failure.model import FailureModels, HorizonModel
 from condor_advice.model.failure.profiles import fit_profiles
 from condor_advice.model.failure.size_models import train_sizes
-from condor_advice.model.infer.trees import TreeEnsemble, sigmoid
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.metrics import (
     curve,
     roc_auc,

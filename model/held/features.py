@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.rule_scores import rule_priors
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.templates import TEMPLATE_BUCKETS
 

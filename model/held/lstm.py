@@ -23,13 +23,13 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.calibration import log_loss
 from condor_advice.model.held.data import CannotTrain, HeldData
-from condor_advice.model.infer.trees import (
+from condor_advice.model.infer import sigmoid
+from condor_advice.model.infer.lstm import (
     CODES,
     FAMILY_PLACES,
     KINDS,
     NUMBERS,
     LstmNetwork,
-    sigmoid,
     step_indices,
 )
 from condor_advice.model.metrics import roc_auc
@@ -463,7 +463,7 @@ def export(
     scale: npt.NDArray[np.float32],
     settings: LstmSettings,
 ) -> LstmNetwork:
-    """Return the network as the plain arrays that infer.py evaluates."""
+    """Return the network as the plain arrays that model/infer evaluates."""
     tables = [weights[f"embeddings.{nth}.weight"] for nth in range(3)]
     tables.append(
         weights["embeddings.3.weight"]

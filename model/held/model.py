@@ -23,7 +23,7 @@ from condor_advice.model.arrays import UnusableModel, save_arrays
 from condor_advice.model.held.features import AMOUNTS, DERIVED, ReasonRates, amount_rows, derive
 from condor_advice.model.held.linear import Line
 from condor_advice.model.held.rule_scores import rule_priors
-from condor_advice.model.infer.trees import LstmNetwork, TreeEnsemble, sigmoid
+from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.registry import manifest as manifests
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec

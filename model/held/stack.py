@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.calibration import log_loss, newton
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

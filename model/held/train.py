@@ -34,7 +34,7 @@ from condor_advice.model.held.features import (
 from condor_advice.model.held.linear import Line
 from condor_advice.model.held.model import HeldModel, logit
 from condor_advice.model.held.rule_scores import rule_priors
-from condor_advice.model.infer.trees import LstmNetwork, TreeEnsemble, sigmoid
+from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.metrics import pr_auc, roc_auc
 from condor_advice.model.registry import manifest
 from condor_advice.model.tracking import Tracker

@@ -9,7 +9,7 @@ import numpy as np
 from condor_advice.model.held import model as held
 from condor_advice.model.held.features import ReasonRates
 from condor_advice.model.held.model import Abstention, Calibration, HeldModel, Interval
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.tensors import TensorSpec
 

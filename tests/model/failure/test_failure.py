@@ -21,7 +21,7 @@ from condor_advice.model.failure.train import (
     train_horizon,
     train_models,
 )
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 from condor_advice.model.metrics import (
     bootstrap,
     pr_auc,

@@ -18,7 +18,7 @@ from condor_advice.lab.truth import in_order, read_holds
 from condor_advice.model.held import lstm
 from condor_advice.model.held.rule_scores import rules_of
 from condor_advice.model.held.rules import rule_for
-from condor_advice.model.infer.trees import TreeEnsemble
+from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.samples import Samples, collect
 from condor_advice.preprocess.holds.steps import job_parts

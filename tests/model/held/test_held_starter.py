@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from condor_advice.model.held.model import STARTER, HeldModel
-from condor_advice.model.infer.trees import sigmoid
+from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.tensors import TensorSpec
 

@@ -36,7 +36,7 @@ from condor_advice.model.held.train import (
     save,
     train,
 )
-from condor_advice.model.infer.trees import TreeEnsemble, sigmoid
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.metrics import roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 

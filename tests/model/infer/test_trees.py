@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.infer import trees as infer
-from condor_advice.model.infer.trees import TreeEnsemble, sigmoid
 
 xgboost = pytest.importorskip("xgboost")
 FEATURES = 9
@@ -142,7 +142,7 @@ def test_sigmoid_does_not_overflow() -> None:
 
 def test_evaluating_trees_imports_no_training_package() -> None:
     code = (
-        "import sys, condor_advice.model.infer.trees, condor_advice.model.failure.model; "
+        "import sys, condor_advice.model.infer, condor_advice.model.failure.model; "
         "print([m for m in ('xgboost','pandas','sklearn','scipy','torch') "
         "if m in sys.modules])"
     )
