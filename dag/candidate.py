@@ -19,11 +19,10 @@ from condor_advice.dag.episodes import PARTS, load_episodes
 from condor_advice.dag.nodes import settings_of
 from condor_advice.dag.plan import Plan
 from condor_advice.dag.state import Trial
-from condor_advice.model import calibration
 from condor_advice.model.held import train as held_train
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
-from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.model.metrics import OF_EPISODES, figures
 from condor_advice.model.registry import manifest
 from condor_advice.preprocess.holds.labels import NO_LABEL
 
@@ -68,11 +67,11 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
         trees=replace(settings.trees, seed=settings.seed, threads=int(task["threads"])),
     )
     trained = held_train.train(whole.take(before_test(whole, rows)), settings)
-    figures = {
+    metrics = {
         "validation": held_train.validation_figures(trained),
         "test": test_figures(trained.model, whole.take(rows["test"])),
     }
-    held_train.save(trained, out, settings, figures)
+    held_train.save(trained, out, settings, metrics)
     written = manifest.read(out).manifest
     manifest.write(
         out,
@@ -103,14 +102,7 @@ def test_figures(model: HeldModel, data: HeldData) -> dict[str, float]:
     """Return how good a model is on episodes that it never saw."""
     label = data.label.astype(np.float64)
     p = model.predict(data.features, data.steps, data.offsets).p_success
-    return {
-        "episodes": len(data),
-        "log_loss": calibration.log_loss(label, p),
-        "roc_auc": roc_auc(label, p),
-        "pr_auc": pr_auc(label, p),
-        "brier": float(np.mean((p - label) ** 2)),
-        "calibration_error": calibration.calibration_error(label, p),
-    }
+    return figures(label, p, OF_EPISODES)
 
 
 def build_listed(inputs: Path, out: Path) -> None:

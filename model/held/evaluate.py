@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model import plots
-from condor_advice.model.calibration import calibration_error, log_loss
+from condor_advice.model import metrics, plots
 from condor_advice.model.held import conformal
 from condor_advice.model.held.baselines import BASELINES, base_rate
 from condor_advice.model.held.data import HeldData
@@ -22,7 +21,6 @@ from condor_advice.model.held.features import DERIVED
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.held.rule_scores import rule_chances, rule_releases
 from condor_advice.model.held.thresholds import Costs, job_costs
-from condor_advice.model.metrics import pr_auc, roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.templates import FAMILIES
 
@@ -73,21 +71,13 @@ def figures(
     """Return the figures of one model's answers."""
     rows = np.arange(len(p)) if rows is None else rows
     label, said = judged.label[rows], p[rows]
-    released = said >= threshold
-    good = label > 0
-    hits = float(np.sum(released & good))
-    precision, recall = hits / max(released.sum(), 1), hits / max(good.sum(), 1)
     costs = Costs(judged.costs.failed_release[rows], judged.costs.wrong_remove[rows])
     return {
-        "roc_auc": roc_auc(label, said),
-        "pr_auc": pr_auc(label, said),
-        "brier": float(np.mean((said - label) ** 2)),
-        "log_loss": log_loss(label, said),
-        "calibration_error": calibration_error(label, said),
-        "accuracy": float(np.mean((said >= 0.5) == good)),
-        "f1": 2 * precision * recall / max(precision + recall, 1e-300),
+        # Accuracy is of the likelier outcome; the threshold is about releases.
+        **metrics.figures(label, said, (*metrics.OF_PROBABILITIES, "accuracy")),
+        "f1": metrics.f1(label, said, threshold),
         "coverage_at_5_percent_risk": conformal.coverage_at(said, label, COVERAGE_RISK),
-        "regret_cpu_hours": float(np.sum(costs.of(released, label))),
+        "regret_cpu_hours": float(np.sum(costs.of(said >= threshold, label))),
     }
 
 
@@ -128,11 +118,6 @@ def compare(
         "value": gap(np.arange(len(better))),
         "interval": interval([gap(rows) for rows in draws]),
     }
-
-
-def brier(label: Floats, p: Floats) -> float:
-    """Return the mean squared difference."""
-    return float(np.mean((p - label) ** 2))
 
 
 def regrets(judged: Judged, decisions: Mapping[str, Bools]) -> dict[str, float]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.calibration import fit_temperature
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
@@ -150,8 +151,6 @@ class ReasonRates:
     @classmethod
     def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
         """Count outcomes."""
-        from condor_advice.model.calibration import fit_temperature
-
         line = fit_temperature(_rule_margin(features), label, weight)
         kinds, which = np.unique(_kinds(features), axis=0, return_inverse=True)
         which = which.reshape(-1)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.calibration import newton
 
 Floats = npt.NDArray[np.float64]
 Table = npt.NDArray[np.float32]
@@ -29,8 +30,6 @@ class Line:
     @classmethod
     def fit(cls, rows: Table, label: Floats, weight: Floats) -> Line:
         """Fit the weights; rows are those of `held_features.amount_rows`."""
-        from condor_advice.model.calibration import newton
-
         wide = rows.astype(np.float64)
         mean, spread = wide.mean(axis=0), wide.std(axis=0)
         scale = np.where(spread > 1e-6, spread, 1.0)

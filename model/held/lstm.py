@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.calibration import log_loss
 from condor_advice.model.held.data import CannotTrain, HeldData
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.infer.lstm import (
@@ -32,7 +31,7 @@ from condor_advice.model.infer.lstm import (
     LstmNetwork,
     step_indices,
 )
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.metrics import log_loss, roc_auc
 from condor_advice.model.tracking import NoTracking, Tracker
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import OUTCOME_INDEX

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel, save_arrays
+from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held.features import AMOUNTS, DERIVED, ReasonRates, amount_rows, derive
 from condor_advice.model.held.linear import Line
 from condor_advice.model.held.rule_scores import rule_priors
@@ -60,37 +61,6 @@ class Attribution:
     value: float  # NaN where it was not known
     effect: float  # log-odds; above zero speaks for success
     kind: str  # "feature", "event" or "rule"
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Log-odds to probability: a straight line in log-odds, or steps joined by lines."""
-
-    kind: str  # "none", "temperature" or "isotonic"
-    slope: float = 1.0
-    shift: float = 0.0
-    x: tuple[float, ...] = ()  # log-odds of the knots of an isotonic curve, rising
-    y: tuple[float, ...] = ()
-
-    def __call__(self, margin: Floats) -> Floats:
-        """Return probabilities."""
-        if self.kind == "isotonic":
-            return np.interp(margin, self.x, self.y)
-        return sigmoid(self.slope * margin + self.shift)
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """How far the success rate may be from what is said, by what is said."""
-
-    p: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-    def __call__(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and the upper end, which always hold the probability itself."""
-        low, high = np.interp(p, self.p, self.low), np.interp(p, self.p, self.high)
-        return np.minimum(low, p), np.maximum(high, p)
 
 
 @dataclass(frozen=True, slots=True)

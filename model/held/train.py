@@ -35,7 +35,7 @@ from condor_advice.model.held.linear import Line
 from condor_advice.model.held.model import HeldModel, logit
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
-from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.model.metrics import OF_PROBABILITIES, figures, log_loss
 from condor_advice.model.registry import manifest
 from condor_advice.model.tracking import Tracker
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
@@ -194,7 +194,7 @@ def learn(
     if "trees" in settings.parts:
         tried = {one: training.out_of_fold_trees(one) for one in settings.feature_sets}
         losses = {
-            one: calibration.log_loss(label[judged], sigmoid(margin[judged]), weight[judged])
+            one: log_loss(label[judged], sigmoid(margin[judged]), weight[judged])
             for one, (margin, _) in tried.items()
         }
         chosen = min(losses, key=lambda one: losses[one])
@@ -305,17 +305,8 @@ def save(
 
 def validation_figures(trained: Trained) -> dict[str, float]:
     """Return the figures on the episodes that each fold left out, for the manifest."""
-    p, label = trained.p, trained.label
-    return {
-        "n_test": len(label),
-        "base_rate": float(np.mean(label)),
-        "roc_auc": roc_auc(label, p),
-        "pr_auc": pr_auc(label, p),
-        "brier": float(np.mean((p - label) ** 2)),
-        "log_loss": calibration.log_loss(label, p),
-        "calibration_error": calibration.calibration_error(label, p),
-        "accuracy": float(np.mean((p >= 0.5) == (label > 0))),
-    }
+    names = ("n_test", "base_rate", *OF_PROBABILITIES, "accuracy")
+    return figures(trained.label, trained.p, names)
 
 
 def _stack(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import Predictions
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.metrics import log_losses, roc_auc
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
 from condor_advice.preprocess.holds.tensors import EpisodeTensor
@@ -142,7 +142,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return verdict, reason and figures of two sets of answers to the same episodes."""
     squares = [(p - label) ** 2 for p in (p_current, p_candidate)]
-    losses = [_log_loss(label, p) for p in (p_current, p_candidate)]
+    losses = [log_losses(label, p) for p in (p_current, p_candidate)]
     brier, interval = paired_bootstrap(squares[1] - squares[0], kin, rounds, seed)
     loss, loss_interval = paired_bootstrap(losses[1] - losses[0], kin, rounds, seed)
     low, high = interval
@@ -223,12 +223,6 @@ def hold_out_newest(data: HeldData, share: float = WINDOW_SHARE) -> tuple[HeldDa
         changed=before.changed & ~held,
     )
     return before, data.take(np.flatnonzero(~older & (first[data.kin] >= border)))
-
-
-def _log_loss(label: Floats, p: Floats) -> Floats:
-    clipped = np.clip(p, 1e-6, 1 - 1e-6)
-    found: Floats = -(label * np.log(clipped) + (1 - label) * np.log1p(-clipped))
-    return found
 
 
 def _moment(text: object) -> int:

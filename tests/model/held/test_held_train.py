@@ -10,13 +10,7 @@ import pytest
 from held_world import held_world
 
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.calibration import (
-    calibration_error,
-    choose,
-    fit_isotonic,
-    fit_temperature,
-    log_loss,
-)
+from condor_advice.model.calibration import choose, fit_isotonic, fit_temperature
 from condor_advice.model.held import propensity, stack, trees
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.conformal import choose_bounds, corrected_risk
@@ -37,7 +31,7 @@ from condor_advice.model.held.train import (
     train,
 )
 from condor_advice.model.infer import TreeEnsemble, sigmoid
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.metrics import calibration_error, log_loss, roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 pytest.importorskip("xgboost")
