@@ -22,7 +22,7 @@ import numpy.typing as npt
 from condor_advice.model.arrays import UnusableModel, save_arrays
 from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held.features import AMOUNTS, DERIVED, ReasonRates, amount_rows, derive
-from condor_advice.model.held.linear import Line
+from condor_advice.model.held.parts.linear import Line
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.registry import manifest as manifests

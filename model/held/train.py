@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from condor_advice.model import calibration
 from condor_advice.model.arrays import Arrays, save_arrays
-from condor_advice.model.held import conformal, drift, lstm, propensity, stack, thresholds, trees
+from condor_advice.model.held import conformal, drift, lstm, propensity, stack, thresholds
 from condor_advice.model.held import model as held
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.drift import Observed
@@ -31,8 +31,9 @@ from condor_advice.model.held.features import (
     derive,
     direction,
 )
-from condor_advice.model.held.linear import Line
 from condor_advice.model.held.model import HeldModel, logit
+from condor_advice.model.held.parts import trees
+from condor_advice.model.held.parts.linear import Line
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.metrics import OF_PROBABILITIES, figures, log_loss

@@ -11,13 +11,14 @@ from held_world import held_world
 
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.calibration import choose, fit_isotonic, fit_temperature
-from condor_advice.model.held import propensity, stack, trees
+from condor_advice.model.held import propensity, stack
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.conformal import choose_bounds, corrected_risk
 from condor_advice.model.held.data import CannotTrain, HeldData, join, relabel
 from condor_advice.model.held.evaluate import Judged, evaluate, evaluate_baselines
 from condor_advice.model.held.features import DERIVED, FEW, ReasonRates, derive, direction
 from condor_advice.model.held.model import HeldModel, feature_words, logit
+from condor_advice.model.held.parts import trees
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.held.thresholds import Costs, cheapest, job_costs
 from condor_advice.model.held.train import (

@@ -65,7 +65,8 @@ def test_every_picture_is_drawn(pictures: dict[str, Path]) -> None:
 
 def test_pictures_are_drawn_without_a_screen_and_matplotlib_is_loaded_late() -> None:
     code = (
-        "import sys; from condor_advice.model import plots, card\n"
+        "import sys\nfrom condor_advice.model import plots\n"
+        "from condor_advice.model.registry import card\n"
         "print('matplotlib' in sys.modules)\n"
         "plots.pyplot(); import matplotlib; print(matplotlib.get_backend())"
     )

@@ -1,0 +1,1 @@
+"""The models that a model for held jobs is made of."""
