@@ -22,6 +22,7 @@ from condor_advice.dag.state import Trial
 from condor_advice.model.held import train as held_train
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
 from condor_advice.model.metrics import OF_EPISODES, figures
 from condor_advice.model.registry import manifest
 from condor_advice.preprocess.holds.labels import NO_LABEL
@@ -61,11 +62,8 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
     whole, more = load_episodes(data_file)
     rows = {name: more[f"rows_{name}"] for name in PARTS}
     settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
-    settings = replace(
-        settings,
-        lstm=replace(settings_of(dict(task)), seed=settings.seed),
-        trees=replace(settings.trees, seed=settings.seed, threads=int(task["threads"])),
-    )
+    settings = replace(settings, by_part={"lstm": settings_of(dict(task))})
+    settings = settings.change_all(seed=settings.seed, threads=int(task["threads"]))
     trained = held_train.train(whole.take(before_test(whole, rows)), settings)
     metrics = {
         "validation": held_train.validation_figures(trained),
@@ -101,7 +99,7 @@ def before_test(data: HeldData, rows: Mapping[str, Any]) -> Any:
 def test_figures(model: HeldModel, data: HeldData) -> dict[str, float]:
     """Return how good a model is on episodes that it never saw."""
     label = data.label.astype(np.float64)
-    p = model.predict(data.features, data.steps, data.offsets).p_success
+    p = model.predict(Inputs.of(data)).p_success
     return figures(label, p, OF_EPISODES)
 
 

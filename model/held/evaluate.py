@@ -17,8 +17,9 @@ from condor_advice.model import metrics, plots
 from condor_advice.model.held import conformal
 from condor_advice.model.held.baselines import BASELINES, base_rate
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.features import DERIVED
 from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
+from condor_advice.model.held.parts.trees import TreePart
 from condor_advice.model.held.rule_scores import rule_chances, rule_releases
 from condor_advice.model.held.thresholds import Costs, job_costs
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
@@ -167,13 +168,14 @@ def evaluate_baselines(
 
 def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, float]:
     """Return the mean size of each feature's SHAP value over some episodes, largest first."""
-    if model.trees is None:
+    trees = model.parts.get("trees")
+    if not isinstance(trees, TreePart):
         return {}
     rows = np.linspace(0, len(data) - 1, min(most, len(data))).astype(np.int64)
-    table = model.tree_rows(data.features[rows])
-    shares = [np.abs(model.trees.contributions(row, len(row))[:-1]) for row in table]
-    means = np.mean(shares, axis=0) * model.weights["trees"]
-    named = zip((*model.feature_names, *DERIVED), means.tolist(), strict=True)
+    prepared = model.prepare(Inputs.of(data.take(rows)))
+    shares = [trees.shares(row) for row in trees.rows(prepared.features, prepared.derived)]
+    means = np.mean([np.abs([*one.values()]) for one in shares], axis=0) * model.weights["trees"]
+    named = zip(shares[0], means.tolist(), strict=True)
     return dict(sorted(named, key=lambda one: -one[1]))
 
 
@@ -181,7 +183,7 @@ def pictured(model: HeldModel, data: HeldData) -> plots.Judged:
     """Return labelled episodes with all that the pictures show."""
     label = (data.label == 1).astype(np.float64)
     family = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_family")]).astype(int)
-    answers = model.predict(data.features, data.steps, data.offsets)
+    answers = model.predict(Inputs.of(data))
     return plots.Judged(
         label,
         {
@@ -200,7 +202,7 @@ def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0)
     """Judge one model on labelled episodes: all that the command and the card show."""
     data = data.take(data.labelled)
     judged = Judged.of(data)
-    answers = model.predict(data.features, data.steps, data.offsets)
+    answers = model.predict(Inputs.of(data))
     p = answers.p_success
     draws = judged.draws(rounds, seed)
     found: dict[str, Any] = {

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import Predictions
+from condor_advice.model.held.parts import Inputs
 from condor_advice.model.metrics import log_losses, roc_auc
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
-from condor_advice.preprocess.holds.tensors import EpisodeTensor
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -48,9 +48,7 @@ class Answers(Protocol):
         """What it was trained on."""
         ...
 
-    def predict(
-        self, features: npt.NDArray[np.float32], steps: EpisodeTensor, offsets: Ints
-    ) -> Predictions:
+    def predict(self, inputs: Inputs) -> Predictions:
         """Answer for episodes."""
         ...
 
@@ -124,10 +122,7 @@ def compare(
             "gather more, or promote with --force",
         )
     label = data.label.astype(np.float64)
-    said = [
-        model.predict(data.features, data.steps, data.offsets).p_success
-        for model in (current, candidate)
-    ]
+    said = [model.predict(Inputs.of(data)).p_success for model in (current, candidate)]
     return replace(result, **judge(label, said[0], said[1], kin, tolerance, rounds, seed))
 
 

@@ -37,6 +37,7 @@ from condor_advice.model.held import evaluate as judge
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.data import HeldData, join
 from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
 from condor_advice.model.held.train import PARTS, HeldSettings, Trained, assemble, learn, train
 from condor_advice.model.metrics import brier, roc_auc
 
@@ -63,14 +64,14 @@ def training_data(simulated_jobs: int) -> tuple[HeldData, Floats, list[Lab]]:
 
 def answers_of(model: HeldModel, data: HeldData) -> Floats:
     """Return the calibrated probabilities of a model."""
-    return model.predict(data.features, data.steps, data.offsets).p_success
+    return model.predict(Inputs.of(data)).p_success
 
 
 def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained]:
     """Train the model as it is shipped, each part alone, and the stack without one thing."""
     whole = HeldSettings(seed=SEED)
     if quick:
-        whole = replace(whole, lstm=replace(whole.lstm, epochs=2))
+        whole = whole.change("lstm", epochs=2)
     made = {
         "shipped": PARTS,
         "linear alone": ("linear",),
@@ -175,7 +176,7 @@ def leave_families_out(labs: Sequence[Lab], test: Lab, quick: bool, rounds: int)
             continue
         model = train(data.take(np.flatnonzero(family != one)), settings, name="part").model
         unseen = test.data.take(chosen)
-        answers = model.predict(unseen.features, unseen.steps, unseen.offsets)
+        answers = model.predict(Inputs.of(unseen))
         p[chosen], sure[chosen] = answers.p_success, answers.sure
         _say(f"without {one}: done")
     rows = rows[~np.isnan(p[rows])]
