@@ -179,12 +179,12 @@ def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, 
     return dict(sorted(named, key=lambda one: -one[1]))
 
 
-def pictured(model: HeldModel, data: HeldData) -> plots.Judged:
+def pictured(model: HeldModel, data: HeldData) -> plots.PlotData:
     """Return labelled episodes with all that the pictures show."""
     label = (data.label == 1).astype(np.float64)
     family = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_family")]).astype(int)
     answers = model.predict(Inputs.of(data))
-    return plots.Judged(
+    return plots.PlotData(
         label,
         {
             model.name: answers.p_success,

@@ -201,7 +201,10 @@ def _encode(
         begin,
         end - begin,
         (data.label == 1).astype(np.float32),
-        np.array([places.get(one, -1) for one in data.outcome.tolist()], np.int64),
+        # How a repaired job ended says nothing of a release as it is.
+        np.where(
+            data.changed, -1, np.array([places.get(one, -1) for one in data.outcome.tolist()])
+        ).astype(np.int64),
         np.ones(len(data), np.float32) if weight is None else weight.astype(np.float32),
     )
 
@@ -363,7 +366,7 @@ def _one_epoch(work: _Work, rows: _Encoded, settings: LstmSettings, epoch: int) 
         losses = functional.binary_cross_entropy_with_logits(
             outputs[:, 0], label, weight=weight, reduction="mean"
         )
-        if settings.auxiliary:
+        if settings.auxiliary and (rows.end[batch] >= 0).any():
             losses = losses + settings.auxiliary * functional.cross_entropy(
                 outputs[:, 1:], torch.from_numpy(rows.end[batch]), ignore_index=-1
             )
