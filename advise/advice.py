@@ -32,7 +32,8 @@ from condor_advice.model.held.rules import Rule, RuleId, Verdict, posterior, rul
 from condor_advice.preprocess.holds.hold_reasons import acting_user
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.model import Attribution, HeldModel
+    from condor_advice.model.held.model import HeldModel
+    from condor_advice.model.held.parts import Attribution
 
 OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
 SOMEBODY_ELSE = "somebody else than its owner held it"
@@ -144,11 +145,15 @@ class Adviser:
         rows = [at for at, hold in enumerate(holds) if hold.episode is not None]
         if self.model is None or not rows:
             return found
+        from condor_advice.model.held.parts import Inputs
+
         episodes = [hold.episode for hold in holds if hold.episode is not None]
         said = self.model.predict(
-            np.stack([episode.features for episode in episodes]),
-            np.concatenate([episode.steps for episode in episodes]),
-            np.append(0, np.cumsum([len(episode.steps) for episode in episodes])),
+            Inputs(
+                np.stack([episode.features for episode in episodes]),
+                np.concatenate([episode.steps for episode in episodes]),
+                np.append(0, np.cumsum([len(episode.steps) for episode in episodes])),
+            )
         )
         for at, p, low, high, sure in zip(
             rows,
@@ -192,7 +197,10 @@ class Adviser:
         remedy = self._fitting(verdict, because, hold, rule, remedy)
         attributions: tuple[Attribution, ...] = ()
         if explain and source == "model" and self.model is not None and hold.episode is not None:
-            attributions = tuple(self.model.explain(hold.episode.features, hold.episode.steps))
+            from condor_advice.model.held.parts import Inputs
+
+            known = Inputs.of_one(hold.episode.features, hold.episode.steps)
+            attributions = tuple(self.model.explain(known))
         return Advice(
             hold=hold,
             verdict=verdict,

@@ -108,13 +108,15 @@ def _predicted(model: HeldModel, data: HeldData) -> Any:
     """Return the model's answers for holds with a known end, NaN for all others."""
     import numpy as np
 
+    from condor_advice.model.held.parts import Inputs
+
     p = np.full(len(data), np.nan)
     rows = data.labelled
     if len(rows) > MOST_PREDICTED:
         rows = rows[np.linspace(0, len(rows) - 1, MOST_PREDICTED).astype(np.int64)]
     if len(rows):
         chosen = data.take(rows)
-        p[rows] = model.predict(chosen.features, chosen.steps, chosen.offsets).p_success
+        p[rows] = model.predict(Inputs.of(chosen)).p_success
     return p
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from condor_advice.lab.training_data import recorded, training_recordings
 from condor_advice.model.held import lstm
 from condor_advice.model.held.data import HeldData, join
-from condor_advice.model.held.model import STARTER, HeldModel
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
 from condor_advice.model.held.train import HeldSettings, assemble, learn
+from condor_advice.model.registry.places import STARTER
 
 EPISODES = 100_000
 FORWARDS = 300  # of torch, one episode each; the rest is reckoned from these
@@ -44,14 +46,14 @@ def main() -> None:
     many = _many(data, episodes)
     model = HeldModel.load(STARTER)
     began = time.perf_counter()
-    model.predict(many.features, many.steps, many.offsets)
+    model.predict(Inputs.of(many))
     shipped = time.perf_counter() - began
     began = time.perf_counter()
     for part in parts.values():
-        part.predict(many.features, many.steps, many.offsets)
+        part.predict(Inputs.of(many))
     ours = time.perf_counter() - began
     began = time.perf_counter()
-    parts["lstm"].predict(many.features, many.steps, many.offsets)
+    parts["lstm"].predict(Inputs.of(many))
     network = time.perf_counter() - began
     one_by_one = _torch_forwards(many) * episodes / FORWARDS
     _print(

@@ -18,11 +18,11 @@ import numpy as np
 from condor_advice.dag.nodes import settings_of
 from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import Trial
-from condor_advice.model import calibration
 from condor_advice.model.held import train as held_train
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
-from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.model.held.parts import Inputs
+from condor_advice.model.metrics import OF_EPISODES, figures
 from condor_advice.model.registry import manifest
 from condor_advice.preprocess.holds.labels import NO_LABEL
 
@@ -60,17 +60,14 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
     """
     whole, rows = HeldData.load_with_parts(data_file)
     settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
-    settings = replace(
-        settings,
-        lstm=replace(settings_of(dict(task)), seed=settings.seed),
-        trees=replace(settings.trees, seed=settings.seed, threads=int(task["threads"])),
-    )
+    settings = replace(settings, by_part={"lstm": settings_of(dict(task))})
+    settings = settings.change_all(seed=settings.seed, threads=int(task["threads"]))
     trained = held_train.train(whole.take(before_test(whole, rows)), settings)
-    figures = {
+    metrics = {
         "validation": held_train.validation_figures(trained),
         "test": test_figures(trained.model, whole.take(rows["test"])),
     }
-    held_train.save(trained, out, settings, figures)
+    held_train.save(trained, out, settings, metrics)
     written = manifest.read(out).manifest
     manifest.write(
         out,
@@ -100,15 +97,8 @@ def before_test(data: HeldData, rows: Mapping[str, Any]) -> Any:
 def test_figures(model: HeldModel, data: HeldData) -> dict[str, float]:
     """Return how good a model is on episodes that it never saw."""
     label = data.label.astype(np.float64)
-    p = model.predict(data.features, data.steps, data.offsets).p_success
-    return {
-        "episodes": len(data),
-        "log_loss": calibration.log_loss(label, p),
-        "roc_auc": roc_auc(label, p),
-        "pr_auc": pr_auc(label, p),
-        "brier": float(np.mean((p - label) ** 2)),
-        "calibration_error": calibration.calibration_error(label, p),
-    }
+    p = model.predict(Inputs.of(data)).p_success
+    return figures(label, p, OF_EPISODES)
 
 
 def build_listed(inputs: Path, out: Path) -> None:

@@ -10,30 +10,22 @@ import numpy as np
 
 from condor_advice.dag.episodes import load_split
 from condor_advice.model.arrays import read_arrays
-from condor_advice.model.calibration import calibration_error, log_loss
 from condor_advice.model.infer import LstmNetwork, sigmoid
-from condor_advice.model.metrics import pr_auc, roc_auc
+from condor_advice.model.metrics import OF_EPISODES, figures
 
 
 def evaluate_candidates(listed: Path, directory: Path) -> list[dict[str, Any]]:
     """Return each candidate's figures on the validation and on the test split."""
-    found = []
+    evaluations = []
     for candidate in json.loads(listed.read_text()):
         path = directory / f"trial-{candidate['trial']}.npz"
         network = LstmNetwork.from_arrays(read_arrays(path.read_bytes(), path))
         parts = load_split(directory / candidate["data"])
-        figures: dict[str, Any] = {"trial": candidate["trial"]}
+        evaluated: dict[str, Any] = {"trial": candidate["trial"]}
         for name in ("validation", "test"):
             data = parts[name]
             label = data.label.astype(np.float64)
             p = sigmoid(network.margins(data.steps, data.offsets))
-            figures[name] = {
-                "episodes": len(data),
-                "log_loss": log_loss(label, p),
-                "roc_auc": roc_auc(label, p),
-                "pr_auc": pr_auc(label, p),
-                "brier": float(np.mean((p - label) ** 2)),
-                "calibration_error": calibration_error(label, p),
-            }
-        found.append(figures)
-    return found
+            evaluated[name] = figures(label, p, OF_EPISODES)
+        evaluations.append(evaluated)
+    return evaluations

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.held.model import Calibration, Interval
 from condor_advice.model.infer import sigmoid
+from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -16,23 +18,35 @@ _KNOTS = 9  # of the interval
 _MIN_STEP = 25  # episodes that a step of an isotonic curve must rest on
 
 
-def log_loss(label: Floats, p: Floats, weight: Floats | None = None) -> float:
-    """Return the mean negative log likelihood."""
-    clipped = np.clip(p, 1e-6, 1 - 1e-6)
-    losses = -(label * np.log(clipped) + (1 - label) * np.log1p(-clipped))
-    return float(np.average(losses, weights=weight))
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Log-odds to probability: a straight line in log-odds, or steps joined by lines."""
+
+    kind: str  # "none", "temperature" or "isotonic"
+    slope: float = 1.0
+    shift: float = 0.0
+    x: tuple[float, ...] = ()  # log-odds of the knots of an isotonic curve, rising
+    y: tuple[float, ...] = ()
+
+    def __call__(self, margin: Floats) -> Floats:
+        """Return probabilities."""
+        if self.kind == "isotonic":
+            return np.interp(margin, self.x, self.y)
+        return sigmoid(self.slope * margin + self.shift)
 
 
-def calibration_error(label: Floats, p: Floats, bins: int = 10) -> float:
-    """Return the expected calibration error over bins of equally many episodes.
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How far the success rate may be from what is said, by what is said."""
 
-    Said and happened are compared bin by bin; the mean of the differences is weighted by the
-    episodes in each bin.
-    """
-    order = np.argsort(p, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    gaps = [abs(float(np.mean(p[part]) - np.mean(label[part]))) * len(part) for part in parts]
-    return sum(gaps) / max(len(label), 1)
+    p: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __call__(self, p: Floats) -> tuple[Floats, Floats]:
+        """Return the lower and the upper end, which always hold the probability itself."""
+        low, high = np.interp(p, self.p, self.low), np.interp(p, self.p, self.high)
+        return np.minimum(low, p), np.maximum(high, p)
 
 
 def fit_temperature(margin: Floats, label: Floats, weight: Floats) -> Calibration:
@@ -40,6 +54,19 @@ def fit_temperature(margin: Floats, label: Floats, weight: Floats) -> Calibratio
     design = np.stack((margin, np.ones(len(margin))), axis=1)
     line = newton(design, label, weight, np.array([1.0, 0.0]), np.array([2.0, 1e-6]))
     return Calibration("temperature", max(float(line[0]), 0.05), float(line[1]))
+
+
+def fit_line(margin: Floats, label: Floats, ridge: float) -> tuple[float, float]:
+    """Fit Platt's line, drawn towards no change; return (slope, offset).
+
+    Where the best line would fall, or there is none, it is (1, 0).
+    """
+    design = np.stack((margin, np.ones(len(margin))), axis=1)
+    centre = np.array([1.0, 0.0])
+    slope, offset = newton(design, label, np.ones(len(margin)), centre, np.full(2, ridge))
+    if not np.isfinite([slope, offset]).all() or slope <= 0:
+        return 1.0, 0.0
+    return float(slope), float(offset)
 
 
 def newton(design: Floats, label: Floats, weight: Floats, centre: Floats, ridge: Floats) -> Floats:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
+from condor_advice.model.calibration import fit_line
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import curve, pr_auc, roc_auc
 from condor_checkpoint.risk import ENOUGH, FEATURES, HORIZON, Risk, Trees
@@ -38,6 +39,7 @@ PARAMETERS = {
     "nthread": 1,
 }
 ROUNDS = 60
+RIDGE = 1.0  # of the calibration: keeps separable samples near the trees' own scale
 # Of the jobs in time order: to fit the trees, to calibrate them, and the rest to judge them.
 FIT, CALIBRATE = 0.5, 0.2
 # A model no better than this on later jobs is noise, and is not written.
@@ -216,7 +218,8 @@ def fit(jobs: list[RecordedJob], seed: int, rounds: int) -> tuple[dict[str, Any]
         "card": {"leads": [], "threshold": 0.5, "recall": 0.0, "precision": 0.5},
     }
     rows, labels = stack(calibrating)
-    exported["calibration"] = calibrate(margins(exported, rows), labels)
+    line = fit_line(margins(exported, rows), labels, RIDGE)
+    exported["calibration"] = [round(value, 6) for value in line]
     threshold = best_threshold(calibrating, exported)
     scores = {job.name: probabilities(exported, job.features) for job in judging}
     trends = {job.name: job.exhaustion for job in judging}
@@ -291,19 +294,6 @@ def probabilities(exported: dict[str, Any], rows: Floats) -> Floats:
     """Evaluate the exported and calibrated trees as the hook does."""
     trees = Trees(exported)
     return np.array([trees.probability(row) for row in rows.tolist()])
-
-
-def calibrate(margin: Floats, labels: Floats) -> list[float]:
-    """Fit scale and shift of the margin by logistic regression (Platt), a few Newton steps."""
-    design = np.column_stack([margin, np.ones_like(margin)])
-    weights = np.array([1.0, 0.0])
-    for _ in range(25):
-        chance = 1.0 / (1.0 + np.exp(-np.clip(design @ weights, -30.0, 30.0)))
-        # A little ridge towards the trees' own scale keeps separable data finite.
-        gradient = design.T @ (chance - labels) + 1.0 * (weights - [1.0, 0.0])
-        hessian = (design.T * (chance * (1.0 - chance))) @ design + np.eye(2)
-        weights = weights - np.linalg.solve(hessian, gradient)
-    return [round(float(weight), 6) for weight in weights]
 
 
 def best_threshold(jobs: Sequence[RecordedJob], exported: dict[str, Any]) -> float:

@@ -1,9 +1,14 @@
-"""Every figure about a failure model, computed once over the whole part that it is about."""
+"""Every figure about a model's answers, one function each, and the table of them.
+
+A label is 1 for what the model predicts (a success after a release, a failed job) and 0 for the
+rest. A figure is computed once over all the answers that it is about.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,29 +16,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Figures at one threshold and, for the two areas, over all of them."""
-
-    n_test: int
-    base_rate: float
-    threshold: float
-    roc_auc: float
-    pr_auc: float
-    accuracy: float
-    precision: float
-    recall: float
-    f1: float
-    brier: float
-    log_loss: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the figures by name."""
-        return asdict(self)
-
-
 def roc_auc(label: Floats, score: Floats) -> float:
-    """Return the chance that a failed job scores above a passed one, ties counting half."""
+    """Return the chance that a positive case scores above a negative one; ties count half."""
     positives = float(np.sum(label))
     negatives = len(label) - positives
     if not positives or not negatives:
@@ -46,7 +30,7 @@ def roc_auc(label: Floats, score: Floats) -> float:
 
 
 def curve(label: Floats, score: Floats) -> dict[str, Floats]:
-    """Return precision, recall and false alarms at every distinct threshold, highest first."""
+    """Return precision, recall and false positives at every distinct threshold, highest first."""
     order = np.argsort(-score, kind="stable")
     label, score = label[order], score[order]
     last = np.flatnonzero(np.r_[score[1:] != score[:-1], True]) if len(score) else np.empty(0, int)
@@ -70,29 +54,127 @@ def pr_auc(label: Floats, score: Floats) -> float:
     return float(np.sum(np.diff(np.r_[0.0, found["recall"]]) * found["precision"]))
 
 
+def base_rate(label: Floats) -> float:
+    """Return the share of positive cases; NaN without any case."""
+    return _mean(label)
+
+
+def brier(label: Floats, p: Floats) -> float:
+    """Return the mean squared difference between probability and label."""
+    return _mean((p - label) ** 2)
+
+
+def log_losses(label: Floats, p: Floats, least: float = 1e-6) -> Floats:
+    """Return the negative log likelihood of each case; `least` keeps it finite."""
+    clipped = np.clip(p, least, 1 - least)
+    losses: Floats = -(label * np.log(clipped) + (1 - label) * np.log1p(-clipped))
+    return losses
+
+
+def log_loss(label: Floats, p: Floats, weight: Floats | None = None, least: float = 1e-6) -> float:
+    """Return the mean negative log likelihood."""
+    if not len(label):
+        return float("nan")
+    return float(np.average(log_losses(label, p, least), weights=weight))
+
+
+def calibration_error(label: Floats, p: Floats, bins: int = 10) -> float:
+    """Return the expected calibration error over bins of equally many cases.
+
+    Predicted and observed rates are compared bin by bin; the mean of the differences is
+    weighted by the cases in each bin.
+    """
+    order = np.argsort(p, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    gaps = [abs(float(np.mean(p[part]) - np.mean(label[part]))) * len(part) for part in parts]
+    return sum(gaps) / max(len(label), 1)
+
+
+def accuracy(label: Floats, p: Floats, threshold: float = 0.5) -> float:
+    """Return the share of right answers at a threshold."""
+    return _mean((p >= threshold) == (label > 0))
+
+
+def precision(label: Floats, p: Floats, threshold: float = 0.5) -> float:
+    """Return the share of positive cases among those at or above the threshold."""
+    return _hits(label, p, threshold) / max(float(np.sum(p >= threshold)), 1.0)
+
+
+def recall(label: Floats, p: Floats, threshold: float = 0.5) -> float:
+    """Return the share of positive cases that are at or above the threshold."""
+    return _hits(label, p, threshold) / max(float(np.sum(label > 0)), 1.0)
+
+
+def f1(label: Floats, p: Floats, threshold: float = 0.5) -> float:
+    """Return the harmonic mean of precision and recall."""
+    precise, found = precision(label, p, threshold), recall(label, p, threshold)
+    return 2 * precise * found / (precise + found) if precise + found else 0.0
+
+
+def _hits(label: Floats, p: Floats, threshold: float) -> float:
+    return float(np.sum((p >= threshold) & (label > 0)))
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+# By the names that reports and manifests print. Each takes label, probability and threshold.
+FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
+    "n_test": lambda label, _p, _threshold: len(label),
+    "episodes": lambda label, _p, _threshold: len(label),
+    "base_rate": lambda label, _p, _threshold: base_rate(label),
+    "threshold": lambda _label, _p, threshold: float(threshold),
+    "roc_auc": lambda label, p, _threshold: roc_auc(label, p),
+    "pr_auc": lambda label, p, _threshold: pr_auc(label, p),
+    "brier": lambda label, p, _threshold: brier(label, p),
+    "log_loss": lambda label, p, _threshold: log_loss(label, p),
+    "calibration_error": lambda label, p, _threshold: calibration_error(label, p),
+    "accuracy": accuracy,
+    "precision": precision,
+    "recall": recall,
+    "f1": f1,
+}
+# What a probability is judged by, whatever is decided with it.
+OF_PROBABILITIES = ("roc_auc", "pr_auc", "brier", "log_loss", "calibration_error")
+# The figures of a split of a sweep.
+OF_EPISODES = ("episodes", "log_loss", "roc_auc", "pr_auc", "brier", "calibration_error")
+
+
+def figures(
+    label: Floats, p: Floats, names: Iterable[str], threshold: float = 0.5
+) -> dict[str, float]:
+    """Return the named figures, in the order of the names."""
+    return {name: FIGURES[name](label, p, threshold) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A failure model's figures at one threshold and, for the two areas, over all of them."""
+
+    n_test: int
+    base_rate: float
+    threshold: float
+    roc_auc: float
+    pr_auc: float
+    accuracy: float
+    precision: float
+    recall: float
+    f1: float
+    brier: float
+    log_loss: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the figures by name."""
+        return asdict(self)
+
+
 def scores(label: Floats, probability: Floats, threshold: float) -> Scores:
-    """Return every figure."""
-    said = probability >= threshold
-    failed = label > 0
-    hits = float(np.sum(said & failed))
-    precision = hits / max(float(np.sum(said)), 1.0)
-    recall = hits / max(float(np.sum(failed)), 1.0)
-    clipped = np.clip(probability, 1e-7, 1 - 1e-7)
-    return Scores(
-        n_test=len(label),
-        base_rate=float(np.mean(label)) if len(label) else float("nan"),
-        threshold=float(threshold),
-        roc_auc=roc_auc(label, probability),
-        pr_auc=pr_auc(label, probability),
-        accuracy=float(np.mean(said == failed)) if len(label) else float("nan"),
-        precision=precision,
-        recall=recall,
-        f1=2 * precision * recall / (precision + recall) if precision + recall else 0.0,
-        brier=float(np.mean((probability - label) ** 2)) if len(label) else float("nan"),
-        log_loss=float(-np.mean(label * np.log(clipped) + (1 - label) * np.log1p(-clipped)))
-        if len(label)
-        else float("nan"),
-    )
+    """Return every figure of a failure model."""
+    named = figures(label, probability, (field.name for field in fields(Scores)), threshold)
+    # Most jobs succeed: their probabilities are smaller than those of holds.
+    named["log_loss"] = log_loss(label, probability, least=1e-7)
+    return Scores(**named)  # type: ignore[arg-type]
 
 
 def bootstrap(

@@ -26,7 +26,7 @@ _GOOD, _BAD, _GREY = "#2471a3", "#c0392b", "#b0b0b0"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PlotData:
     """Answers to episodes whose outcome is known, as the pictures need them."""
 
     label: Floats  # 1 where a release led to success
@@ -42,7 +42,7 @@ class Judged:
         return next(iter(self.p.values()))
 
 
-def draw_all(directory: Path, judged: Judged) -> dict[str, Path]:
+def draw_all(directory: Path, judged: PlotData) -> dict[str, Path]:
     """Draw every picture into a directory; return the files by what they show."""
     directory.mkdir(parents=True, exist_ok=True)
     found = {

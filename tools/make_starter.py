@@ -24,9 +24,9 @@ from condor_advice.lab.training_data import (
 )
 from condor_advice.model.held.data import join
 from condor_advice.model.held.evaluate import evaluate, pictured
-from condor_advice.model.held.model import STARTER
 from condor_advice.model.held.train import HeldSettings, save, train, validation_figures
 from condor_advice.model.registry import card
+from condor_advice.model.registry.places import STARTER
 
 
 def main() -> None:

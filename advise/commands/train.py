@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,11 +113,7 @@ def _settings(
     if not 0 < risk < 1:
         raise UsageError(f"--risk {risk}: a share between 0 and 1 is needed")
     settings = HeldSettings(parts=chosen, propensity=propensity, risk=risk, seed=seed)
-    return replace(
-        settings,
-        trees=replace(settings.trees, seed=seed, threads=threads),
-        lstm=replace(settings.lstm, seed=seed, threads=threads, epochs=epochs),
-    )
+    return settings.change_all(seed=seed, threads=threads).change("lstm", epochs=epochs)
 
 
 def _train(

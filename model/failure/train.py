@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.workloads.table import JobTable
+from condor_advice.model.calibration import fit_line
 from condor_advice.model.failure.anomaly import AnomalyDetector
 from condor_advice.model.failure.model import FailureModels, HorizonModel
 from condor_advice.model.failure.profiles import fit_profiles
@@ -29,12 +30,13 @@ from condor_advice.preprocess.jobs.history import History
 from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
 
 Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 Parameters = dict[str, Any]
 
 MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
 COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
+# Of the calibration: just enough for separable data to have a line at all.
+RIDGE = 1e-6
 
 
 class TooFewJobs(AdviceError):
@@ -64,7 +66,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SearchTrial:
     """Parameters, the rounds that served them best, and how they did on rows not seen."""
 
     parameters: Parameters
@@ -77,7 +79,7 @@ class Trial:
 class SearchResult:
     """The best trials, all trials for people, and the best ones' mean margins."""
 
-    best: list[Trial]
+    best: list[SearchTrial]
     trials: list[dict[str, Any]]
     rows: npt.NDArray[np.int64]
     margins: Floats
@@ -140,7 +142,7 @@ def train_horizon(
     found = search(features, data, past, settings, say)
     trees = TreeEnsemble.average(fit_members(features[past], label, found.best, settings))
     seen_label = data.label[found.rows]
-    slope, offset = calibrate(found.margins, seen_label)
+    slope, offset = fit_line(found.margins, seen_label, RIDGE)
     probability = sigmoid(slope * found.margins + offset)
     notes = {
         "rows": len(past),
@@ -176,7 +178,10 @@ def fit(
 
 
 def fit_members(
-    features: npt.NDArray[np.float32], label: Floats, best: Sequence[Trial], settings: TrainSettings
+    features: npt.NDArray[np.float32],
+    label: Floats,
+    best: Sequence[SearchTrial],
+    settings: TrainSettings,
 ) -> list[TreeEnsemble]:
     """Fit the best trials on all rows, each with a seed of its own; the rows are binned once."""
     import xgboost
@@ -231,7 +236,7 @@ def search(
                 ),
             )
         )
-    tried: list[Trial] = []
+    tried: list[SearchTrial] = []
     trials: list[dict[str, Any]] = []
     for number, parameters in enumerate(candidates):
         areas, rounds, margins = [], [], []
@@ -254,7 +259,7 @@ def search(
         say(f"{data.horizon}: trial {number + 1} of {len(candidates)}: ROC AUC {area:.4f}")
         # More rows than in the folds carry a few more rounds.
         more = int(1.15 * np.mean(rounds)) + 1
-        tried.append(Trial(parameters, more, area, np.concatenate(margins)))
+        tried.append(SearchTrial(parameters, more, area, np.concatenate(margins)))
     best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
     return SearchResult(
         best,
@@ -285,24 +290,6 @@ def time_folds(data: Dataset, rows: npt.NDArray[np.int64], count: int) -> list[F
             "before and after it; give a longer log"
         )
     return folds
-
-
-def calibrate(margin: Floats, label: Floats) -> tuple[float, float]:
-    """Fit Platt's line by Newton steps; returns (slope, offset), (1, 0) when it cannot help."""
-    weights = np.array([1.0, 0.0])
-    design = np.stack([margin, np.ones_like(margin)], axis=1)
-    for _ in range(50):
-        probability = sigmoid(design @ weights)
-        gradient = design.T @ (probability - label) + 1e-6 * (weights - np.array([1.0, 0.0]))
-        spread = probability * (1 - probability)
-        hessian = (design * spread[:, None]).T @ design + 1e-6 * np.eye(2)
-        step = np.linalg.solve(hessian, gradient)
-        weights = weights - step
-        if np.max(np.abs(step)) < 1e-9:
-            break
-    if not np.all(np.isfinite(weights)) or weights[0] <= 0:
-        return 1.0, 0.0
-    return float(weights[0]), float(weights[1])
 
 
 def thresholds(label: Floats, probability: Floats) -> dict[str, float]:

@@ -92,7 +92,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SignalPoint:
     """One window's value of a signal."""
 
     begins: datetime
@@ -111,7 +111,7 @@ class Signal:
     began: datetime | None  # None unless it drifted
     from_the_start: bool  # it was so from the first episode on: it did not move, it is elsewhere
     details: Sequence[str]
-    series: Sequence[Point]
+    series: Sequence[SignalPoint]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as `status --json` prints it."""
@@ -340,7 +340,7 @@ def _signal(
         bool(from_start),
         details() if drifted else [],
         [
-            Point(_when(time[first]), _when(time[last]), float(value))
+            SignalPoint(_when(time[first]), _when(time[last]), float(value))
             for (first, last), value in zip(slices.edges(), values, strict=True)
         ],
     )

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model import plots
-from condor_advice.model.calibration import calibration_error, log_loss
+from condor_advice.model import metrics, plots
 from condor_advice.model.held import conformal
 from condor_advice.model.held.baselines import BASELINES, base_rate
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.features import DERIVED
 from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
+from condor_advice.model.held.parts.trees import TreePart
 from condor_advice.model.held.rule_scores import rule_chances, rule_releases
 from condor_advice.model.held.thresholds import Costs, job_costs
-from condor_advice.model.metrics import pr_auc, roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.templates import FAMILIES
 
@@ -73,21 +72,13 @@ def figures(
     """Return the figures of one model's answers."""
     rows = np.arange(len(p)) if rows is None else rows
     label, said = judged.label[rows], p[rows]
-    released = said >= threshold
-    good = label > 0
-    hits = float(np.sum(released & good))
-    precision, recall = hits / max(released.sum(), 1), hits / max(good.sum(), 1)
     costs = Costs(judged.costs.failed_release[rows], judged.costs.wrong_remove[rows])
     return {
-        "roc_auc": roc_auc(label, said),
-        "pr_auc": pr_auc(label, said),
-        "brier": float(np.mean((said - label) ** 2)),
-        "log_loss": log_loss(label, said),
-        "calibration_error": calibration_error(label, said),
-        "accuracy": float(np.mean((said >= 0.5) == good)),
-        "f1": 2 * precision * recall / max(precision + recall, 1e-300),
+        # Accuracy is of the likelier outcome; the threshold is about releases.
+        **metrics.figures(label, said, (*metrics.OF_PROBABILITIES, "accuracy")),
+        "f1": metrics.f1(label, said, threshold),
         "coverage_at_5_percent_risk": conformal.coverage_at(said, label, COVERAGE_RISK),
-        "regret_cpu_hours": float(np.sum(costs.of(released, label))),
+        "regret_cpu_hours": float(np.sum(costs.of(said >= threshold, label))),
     }
 
 
@@ -128,11 +119,6 @@ def compare(
         "value": gap(np.arange(len(better))),
         "interval": interval([gap(rows) for rows in draws]),
     }
-
-
-def brier(label: Floats, p: Floats) -> float:
-    """Return the mean squared difference."""
-    return float(np.mean((p - label) ** 2))
 
 
 def regrets(judged: Judged, decisions: Mapping[str, Bools]) -> dict[str, float]:
@@ -182,22 +168,23 @@ def evaluate_baselines(
 
 def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, float]:
     """Return the mean size of each feature's SHAP value over some episodes, largest first."""
-    if model.trees is None:
+    trees = model.parts.get("trees")
+    if not isinstance(trees, TreePart):
         return {}
     rows = np.linspace(0, len(data) - 1, min(most, len(data))).astype(np.int64)
-    table = model.tree_rows(data.features[rows])
-    shares = [np.abs(model.trees.contributions(row, len(row))[:-1]) for row in table]
-    means = np.mean(shares, axis=0) * model.weights["trees"]
-    named = zip((*model.feature_names, *DERIVED), means.tolist(), strict=True)
+    prepared = model.prepare(Inputs.of(data.take(rows)))
+    shares = [trees.shares(row) for row in trees.rows(prepared.features, prepared.derived)]
+    means = np.mean([np.abs([*one.values()]) for one in shares], axis=0) * model.weights["trees"]
+    named = zip(shares[0], means.tolist(), strict=True)
     return dict(sorted(named, key=lambda one: -one[1]))
 
 
-def pictured(model: HeldModel, data: HeldData) -> plots.Judged:
+def pictured(model: HeldModel, data: HeldData) -> plots.PlotData:
     """Return labelled episodes with all that the pictures show."""
     label = (data.label == 1).astype(np.float64)
     family = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_family")]).astype(int)
-    answers = model.predict(data.features, data.steps, data.offsets)
-    return plots.Judged(
+    answers = model.predict(Inputs.of(data))
+    return plots.PlotData(
         label,
         {
             model.name: answers.p_success,
@@ -215,7 +202,7 @@ def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0)
     """Judge one model on labelled episodes: all that the command and the card show."""
     data = data.take(data.labelled)
     judged = Judged.of(data)
-    answers = model.predict(data.features, data.steps, data.offsets)
+    answers = model.predict(Inputs.of(data))
     p = answers.p_success
     draws = judged.draws(rounds, seed)
     found: dict[str, Any] = {

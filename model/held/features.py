@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.calibration import fit_temperature
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
@@ -159,8 +160,6 @@ class ReasonRates:
                 "one cluster or began together, so none can be set aside to choose a model by; "
                 "gather more logs, or add `--recording pool_a --recording pool_d`"
             )
-        from condor_advice.model.calibration import fit_temperature
-
         line = fit_temperature(_rule_margin(features), label, weight)
         kinds, which = np.unique(_kinds(features), axis=0, return_inverse=True)
         which = which.reshape(-1)

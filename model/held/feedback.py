@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from condor_advice.gather.ledger import GivenAdvice
+from condor_advice.model.metrics import brier, calibration_error
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import OUTCOMES, label_of
 
@@ -214,13 +215,9 @@ def _chances(group: Sequence[Followed]) -> dict[str, Any]:
     bins = _bins(p, label)
     return {
         "holds": len(known),
-        "brier": float(np.mean((p - label) ** 2)),
+        "brier": brier(label, p),
         "base_rate": float(label.mean()),
-        "calibration_error": (
-            sum(part["holds"] * abs(part["said"] - part["came"]) for part in bins) / len(known)
-            if bins
-            else None
-        ),
+        "calibration_error": calibration_error(label, p, BINS) if bins else None,
         "reliability": bins,
     }
 

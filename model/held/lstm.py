@@ -21,18 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.calibration import log_loss
 from condor_advice.model.held.data import CannotTrain, HeldData
-from condor_advice.model.infer import (
+from condor_advice.model.infer import sigmoid
+from condor_advice.model.infer.lstm import (
     CODES,
     FAMILY_PLACES,
     KINDS,
     NUMBERS,
     LstmNetwork,
-    sigmoid,
     step_indices,
 )
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.metrics import log_loss, roc_auc
 from condor_advice.model.tracking import NoTracking, Tracker
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
@@ -202,7 +201,10 @@ def _encode(
         begin,
         end - begin,
         (data.label == 1).astype(np.float32),
-        np.array([places.get(one, -1) for one in data.outcome.tolist()], np.int64),
+        # How a repaired job ended says nothing of a release as it is.
+        np.where(
+            data.changed, -1, np.array([places.get(one, -1) for one in data.outcome.tolist()])
+        ).astype(np.int64),
         np.ones(len(data), np.float32) if weight is None else weight.astype(np.float32),
     )
 
@@ -364,7 +366,7 @@ def _one_epoch(work: _Work, rows: _Encoded, settings: LstmSettings, epoch: int) 
         losses = functional.binary_cross_entropy_with_logits(
             outputs[:, 0], label, weight=weight, reduction="mean"
         )
-        if settings.auxiliary:
+        if settings.auxiliary and (rows.end[batch] >= 0).any():
             losses = losses + settings.auxiliary * functional.cross_entropy(
                 outputs[:, 1:], torch.from_numpy(rows.end[batch]), ignore_index=-1
             )
@@ -463,7 +465,7 @@ def export(
     scale: npt.NDArray[np.float32],
     settings: LstmSettings,
 ) -> LstmNetwork:
-    """Return the network as the plain arrays that infer.py evaluates."""
+    """Return the network as the plain arrays that model/infer evaluates."""
     tables = [weights[f"embeddings.{nth}.weight"] for nth in range(3)]
     tables.append(
         weights["embeddings.3.weight"]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.held import trees
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.features import FEW
+from condor_advice.model.held.parts import trees
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.metrics import roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES

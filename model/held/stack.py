@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.calibration import log_loss, newton
+from condor_advice.model.calibration import newton
 from condor_advice.model.infer import sigmoid
+from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

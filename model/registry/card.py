@@ -9,7 +9,7 @@ from typing import Any
 
 from condor_advice.gather.files import replace_file
 from condor_advice.model.html_report import number
-from condor_advice.model.plots import Judged, draw_all
+from condor_advice.model.plots import PlotData, draw_all
 from condor_advice.model.registry.manifest import Manifest
 from condor_advice.model.registry.versions import CARD
 
@@ -30,7 +30,7 @@ _WORDS = {
 def write(
     directory: Path,
     manifest: Manifest,
-    judged: Judged | None = None,
+    judged: PlotData | None = None,
     checked: Mapping[str, object] | None = None,
 ) -> Path:
     """Write the card, with pictures where there are judged answers, into `directory`/card/."""

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import Predictions
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.held.parts import Inputs
+from condor_advice.model.metrics import log_losses, roc_auc
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
-from condor_advice.preprocess.holds.tensors import EpisodeTensor
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -48,9 +48,7 @@ class Answers(Protocol):
         """What it was trained on."""
         ...
 
-    def predict(
-        self, features: npt.NDArray[np.float32], steps: EpisodeTensor, offsets: Ints
-    ) -> Predictions:
+    def predict(self, inputs: Inputs) -> Predictions:
         """Answer for episodes."""
         ...
 
@@ -124,10 +122,7 @@ def compare(
             "gather more, or promote with --force",
         )
     label = data.label.astype(np.float64)
-    said = [
-        model.predict(data.features, data.steps, data.offsets).p_success
-        for model in (current, candidate)
-    ]
+    said = [model.predict(Inputs.of(data)).p_success for model in (current, candidate)]
     return replace(result, **judge(label, said[0], said[1], kin, tolerance, rounds, seed))
 
 
@@ -142,7 +137,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return verdict, reason and figures of two sets of answers to the same episodes."""
     squares = [(p - label) ** 2 for p in (p_current, p_candidate)]
-    losses = [_log_loss(label, p) for p in (p_current, p_candidate)]
+    losses = [log_losses(label, p) for p in (p_current, p_candidate)]
     brier, interval = paired_bootstrap(squares[1] - squares[0], kin, rounds, seed)
     loss, loss_interval = paired_bootstrap(losses[1] - losses[0], kin, rounds, seed)
     low, high = interval
@@ -223,12 +218,6 @@ def hold_out_newest(data: HeldData, share: float = WINDOW_SHARE) -> tuple[HeldDa
         changed=before.changed & ~held,
     )
     return before, data.take(np.flatnonzero(~older & (first[data.kin] >= border)))
-
-
-def _log_loss(label: Floats, p: Floats) -> Floats:
-    clipped = np.clip(p, 1e-6, 1 - 1e-6)
-    found: Floats = -(label * np.log(clipped) + (1 - label) * np.log1p(-clipped))
-    return found
 
 
 def _moment(text: object) -> int:

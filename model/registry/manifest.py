@@ -71,11 +71,6 @@ class Manifest:
             )
         return np.array([where[name] for name in self.features], dtype=np.int64)
 
-    @property
-    def created_at(self) -> datetime:
-        """When it was made."""
-        return datetime.fromisoformat(self.created)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.files import replace_file
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.held.model import STARTER, HeldModel
+from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
 from condor_advice.model.registry.manifest import Manifest
+from condor_advice.model.registry.places import STARTER
 from condor_advice.model.registry.places import default_models_path as default_models_path
 
 if TYPE_CHECKING:  # advice asks for the current model alone, and should not pay for the gate

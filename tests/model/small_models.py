@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held import model as held
 from condor_advice.model.held.features import ReasonRates
-from condor_advice.model.held.model import Abstention, Calibration, HeldModel, Interval
+from condor_advice.model.held.model import Abstention, HeldModel
+from condor_advice.model.held.parts.trees import TreePart
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.tensors import TensorSpec
@@ -43,8 +45,7 @@ def small_model(name: str, slope: float, until: str = "2000-01-01T00:00:00Z") ->
         calibration=Calibration("none"),
         interval=Interval((0.0, 1.0), (0.0, 0.9), (0.1, 1.0)),
         abstention=Abstention(0.05, 0.2, 0.8),
-        trees=stump,
-        columns=np.array([FEATURE_NAMES.index(LOOKED_AT)]),
+        parts={"trees": TreePart(stump, (LOOKED_AT,))},
         rates=ReasonRates.learn(
             np.zeros((2, len(FEATURE_NAMES)), np.float32), np.array([0.0, 1.0]), np.ones(2)
         ),

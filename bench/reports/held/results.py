@@ -37,8 +37,9 @@ from condor_advice.model.held import evaluate as judge
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.data import HeldData, join
 from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
 from condor_advice.model.held.train import PARTS, HeldSettings, Trained, assemble, learn, train
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.metrics import brier, roc_auc
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "results-held.md"
@@ -63,14 +64,14 @@ def training_data(simulated_jobs: int) -> tuple[HeldData, Floats, list[Lab]]:
 
 def answers_of(model: HeldModel, data: HeldData) -> Floats:
     """Return the calibrated probabilities of a model."""
-    return model.predict(data.features, data.steps, data.offsets).p_success
+    return model.predict(Inputs.of(data)).p_success
 
 
 def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained]:
     """Train the model as it is shipped, each part alone, and the stack without one thing."""
     whole = HeldSettings(seed=SEED)
     if quick:
-        whole = replace(whole, lstm=replace(whole.lstm, epochs=2))
+        whole = whole.change("lstm", epochs=2)
     made = {
         "shipped": PARTS,
         "linear alone": ("linear",),
@@ -128,10 +129,10 @@ def judge_all(
             },
             "brier": {
                 "baseline": best_brier,
-                **judge.compare(judged, p, said[best_brier], draws, judge.brier, relative=True),
+                **judge.compare(judged, p, said[best_brier], draws, brier, relative=True),
             },
             "roc_auc_today": judge.compare(judged, p, said[TODAY], draws, roc_auc),
-            "brier_today": judge.compare(judged, p, said[TODAY], draws, judge.brier, relative=True),
+            "brier_today": judge.compare(judged, p, said[TODAY], draws, brier, relative=True),
             "lstm_over_trees": judge.compare(
                 judged, said["trees and LSTM"], said["trees alone"], draws, roc_auc
             ),
@@ -140,14 +141,14 @@ def judge_all(
                 said["with propensity weights"],
                 said["without lstm"],
                 draws,
-                judge.brier,
+                brier,
             ),
             "repaired": judge.compare(
                 judged,
                 said["repaired jobs taken for failed"],
                 said["without lstm"],
                 draws,
-                judge.brier,
+                brier,
             ),
         },
         "abstention": judge.abstention(judged, p, sure, shipped),
@@ -175,7 +176,7 @@ def leave_families_out(labs: Sequence[Lab], test: Lab, quick: bool, rounds: int)
             continue
         model = train(data.take(np.flatnonzero(family != one)), settings, name="part").model
         unseen = test.data.take(chosen)
-        answers = model.predict(unseen.features, unseen.steps, unseen.offsets)
+        answers = model.predict(Inputs.of(unseen))
         p[chosen], sure[chosen] = answers.p_success, answers.sure
         _say(f"without {one}: done")
     rows = rows[~np.isnan(p[rows])]
@@ -190,19 +191,19 @@ def leave_families_out(labs: Sequence[Lab], test: Lab, quick: bool, rounds: int)
         per_family[one] = {
             "episodes": int(own.sum()),
             "succeeded": float(label.mean()),
-            "rules_brier": judge.brier(label, judged.rules_p[own]),
-            "model_brier": judge.brier(label, p[own]),
-            "mixed_brier": judge.brier(label, mixed[own]),
+            "rules_brier": brier(label, judged.rules_p[own]),
+            "model_brier": brier(label, p[own]),
+            "mixed_brier": brier(label, mixed[own]),
             "confident": float(sure[own].mean()),
         }
     return {
         "episodes": len(rows),
         "families": per_family,
         "mixed_brier_over_rules": judge.compare(
-            judged, mixed, judged.rules_p, draws, judge.brier, relative=True
+            judged, mixed, judged.rules_p, draws, brier, relative=True
         ),
         "model_brier_over_rules": judge.compare(
-            judged, p, judged.rules_p, draws, judge.brier, relative=True
+            judged, p, judged.rules_p, draws, brier, relative=True
         ),
         "mixed_roc_auc_over_rules": judge.compare(judged, mixed, judged.rules_p, draws, roc_auc),
         "model_roc_auc_over_rules": judge.compare(judged, p, judged.rules_p, draws, roc_auc),

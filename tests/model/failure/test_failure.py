@@ -11,12 +11,12 @@ import pytest
 from condor_advice.gather.workloads.table import JobState, JobTable
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.calibration import fit_line
 from condor_advice.model.failure.evaluate import evaluate
 from condor_advice.model.failure.model import FailureModels, NotAPrediction, states
 from condor_advice.model.failure.train import (
     TooFewJobs,
     TrainSettings,
-    calibrate,
     time_folds,
     train_horizon,
     train_models,
@@ -204,7 +204,7 @@ def test_calibration_finds_the_line_and_intervals_hold_the_figure() -> None:
     rng = np.random.default_rng(2)
     margin = rng.normal(size=20_000)
     label = (rng.random(20_000) < sigmoid(0.5 * margin - 1.0)).astype(float)
-    slope, offset = calibrate(margin, label)
+    slope, offset = fit_line(margin, label, 1e-6)
     assert (slope, offset) == (pytest.approx(0.5, abs=0.05), pytest.approx(-1.0, abs=0.05))
     probability = sigmoid(slope * margin + offset)
     low, high = bootstrap(label, probability, 0.3, np.arange(20_000) % 300.0, 0, 50)["roc_auc"]

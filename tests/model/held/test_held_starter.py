@@ -7,8 +7,12 @@ import sys
 
 import numpy as np
 
-from condor_advice.model.held.model import STARTER, HeldModel
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs
+from condor_advice.model.held.parts.linear import LinearPart
+from condor_advice.model.held.parts.trees import TreePart
 from condor_advice.model.infer import sigmoid
+from condor_advice.model.registry.places import STARTER
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
@@ -25,7 +29,7 @@ def some_holds(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_the_starter_is_small_and_answers_for_any_hold():
     assert sum(path.stat().st_size for path in STARTER.iterdir()) < 2_000_000
     model = HeldModel.load(STARTER)
-    answers = model.predict(*some_holds(50))
+    answers = model.predict(Inputs(*some_holds(50)))
     assert len(answers) == 50
     assert np.all((answers.low <= answers.p_success) & (answers.p_success <= answers.high))
     assert np.all((answers.p_success > 0) & (answers.p_success < 1))
@@ -34,31 +38,31 @@ def test_the_starter_is_small_and_answers_for_any_hold():
 def test_a_hold_of_which_nothing_is_known_gets_an_answer():
     model = HeldModel.load(STARTER)
     unknown = np.full((1, len(FEATURE_NAMES)), np.nan, np.float32)
-    answers = model.predict(
-        unknown, np.zeros((1, model.spec.num_features), np.float32), np.r_[0, 1]
-    )
+    steps = np.zeros((1, model.spec.num_features), np.float32)
+    answers = model.predict(Inputs.of_one(unknown, steps))
     assert 0 < answers.p_success[0] < 1
 
 
 def test_effects_of_an_explanation_lead_from_the_average_to_the_answer():
     model = HeldModel.load(STARTER)
     features, steps, offsets = some_holds(3)
-    margin = model.combine(model.part_margins(features, steps, offsets))
-    found = model.explain(features[1], steps[offsets[1] : offsets[2]])
+    inputs = Inputs(features, steps, offsets)
+    margin = model.combine(model.part_margins(inputs))
+    found = model.explain(Inputs.of_one(features[1], inputs.steps_of(1)))
     assert [abs(one.effect) for one in found] == sorted(
         (abs(one.effect) for one in found), reverse=True
     )
     told = sum(one.effect for one in found if one.kind != "event")
-    assert model.trees is not None
-    row = model.tree_rows(features)[1]
-    shares = model.trees.contributions(row, len(row))
+    trees, linear = model.parts["trees"], model.parts.get("linear")
+    assert isinstance(trees, TreePart)
+    prepared = model.prepare(inputs)
+    row = trees.rows(prepared.features, prepared.derived)[1]
+    shares = trees.ensemble.contributions(row, len(row))
     start = model.bias + model.weights["trees"] * shares[-1]
     start += model.weights.get("rules", 0.0) * model.centre.get("rules", 0.0)
-    if model.linear is not None:
-        start += model.weights["linear"] * model.linear.bias
-    lstm = model.weights.get("lstm", 0.0) * model.part_margins(features, steps, offsets).get(
-        "lstm", np.zeros(3)
-    )
+    if isinstance(linear, LinearPart):
+        start += model.weights["linear"] * linear.line.bias
+    lstm = model.weights.get("lstm", 0.0) * model.part_margins(inputs).get("lstm", np.zeros(3))
     assert np.isclose(start + told + lstm[1], margin[1], atol=1e-6)
     assert np.all(np.isfinite(sigmoid(margin)))
 
@@ -66,12 +70,15 @@ def test_effects_of_an_explanation_lead_from_the_average_to_the_answer():
 def test_loading_and_answering_imports_no_training_package():
     program = (
         "import sys, numpy as np\n"
-        "from condor_advice.model.held.model import STARTER, HeldModel\n"
+        "from condor_advice.model.held.model import HeldModel\n"
+        "from condor_advice.model.held.parts import Inputs\n"
+        "from condor_advice.model.registry.places import STARTER\n"
         "model = HeldModel.load(STARTER)\n"
         "from condor_advice.preprocess.holds.features import FEATURE_NAMES\n"
         "row = np.full((1, len(FEATURE_NAMES)), np.nan, np.float32)\n"
         "tensor = np.zeros((1, model.spec.num_features), np.float32)\n"
-        "model.predict(row, tensor, np.array([0, 1])); model.explain(row[0], tensor)\n"
+        "inputs = Inputs.of_one(row, tensor)\n"
+        "model.predict(inputs); model.explain(inputs)\n"
         "heavy = {'torch', 'xgboost', 'sklearn', 'pandas', 'scipy', 'pyarrow', 'matplotlib'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

@@ -10,44 +10,35 @@ import pytest
 from held_world import held_world
 
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.calibration import (
-    calibration_error,
-    choose,
-    fit_isotonic,
-    fit_temperature,
-    log_loss,
-)
-from condor_advice.model.held import propensity, stack, trees
+from condor_advice.model.calibration import choose, fit_isotonic, fit_temperature
+from condor_advice.model.held import propensity, stack
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.conformal import choose_bounds, corrected_risk
 from condor_advice.model.held.data import CannotTrain, HeldData, join, relabel
 from condor_advice.model.held.evaluate import Judged, evaluate, evaluate_baselines
 from condor_advice.model.held.features import DERIVED, FEW, ReasonRates, derive, direction
-from condor_advice.model.held.model import HeldModel, feature_words, logit
+from condor_advice.model.held.model import HeldModel
+from condor_advice.model.held.parts import Inputs, trees
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.held.thresholds import Costs, cheapest, job_costs
 from condor_advice.model.held.train import (
     HeldSettings,
     Trained,
     assemble,
-    folds_of,
-    later_ones,
     learn,
     save,
     train,
 )
-from condor_advice.model.infer import TreeEnsemble, sigmoid
-from condor_advice.model.metrics import roc_auc
+from condor_advice.model.held.training import folds_of, later_ones
+from condor_advice.model.held.words import feature_words
+from condor_advice.model.infer import TreeEnsemble, logit, sigmoid
+from condor_advice.model.metrics import calibration_error, log_loss, roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 pytest.importorskip("xgboost")
 QUICK = HeldSettings()
-QUICK = replace(
-    QUICK,
-    trees=replace(QUICK.trees, members=1, max_rounds=60),
-    lstm=replace(QUICK.lstm, epochs=6, hidden=8, learning_rate=1e-2),
-    feature_sets=("few", "all"),
-)
+QUICK = QUICK.change("trees", members=1, max_rounds=60)
+QUICK = QUICK.change("lstm", epochs=6, hidden=8, learning_rate=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +72,13 @@ def test_a_saved_model_says_what_the_one_in_memory_says(trained, tmp_path):
     save(trained, tmp_path, QUICK, {"validation": {"brier": 0.1}})
     loaded = HeldModel.load(tmp_path)
     unseen = held_world(50, seed=9)
-    ours = trained.model.predict(unseen.features, unseen.steps, unseen.offsets)
-    theirs = loaded.predict(unseen.features, unseen.steps, unseen.offsets)
+    ours = trained.model.predict(Inputs.of(unseen))
+    theirs = loaded.predict(Inputs.of(unseen))
     assert np.array_equal(ours.p_success, theirs.p_success)
     assert np.array_equal(ours.sure, theirs.sure)
-    kinds = {one.kind for one in loaded.explain(unseen.features[0], unseen.steps[:5])}
+    kinds = {
+        one.kind for one in loaded.explain(Inputs.of_one(unseen.features[0], unseen.steps[:5]))
+    }
     assert kinds >= {"feature", "event"}
 
 
@@ -155,7 +148,7 @@ def test_episodes_of_one_cluster_are_refused(part):
 def test_features_of_another_version_are_refused(trained):
     unseen = held_world(10)
     with pytest.raises(UnusableModel, match="another version of condor-advice"):
-        trained.model.predict(unseen.features[:, :-1], unseen.steps, unseen.offsets)
+        trained.model.predict(Inputs(unseen.features[:, :-1], unseen.steps, unseen.offsets))
 
 
 def test_training_data_of_another_version_is_refused(tmp_path, monkeypatch):
@@ -169,12 +162,12 @@ def test_training_data_of_another_version_is_refused(tmp_path, monkeypatch):
 def test_a_job_whose_submission_is_unknown_is_answered_and_not_far_off(trained):
     """What depends on the submission is NaN then, and each part copes with NaN."""
     unseen = held_world(200, seed=5)
-    whole = trained.model.predict(unseen.features, unseen.steps, unseen.offsets)
+    whole = trained.model.predict(Inputs.of(unseen))
     torn = unseen.features.copy()
     for name in FEATURE_NAMES:
         if name.startswith("job_") or name == "mates_done":
             torn[:, FEATURE_NAMES.index(name)] = np.nan
-    answers = trained.model.predict(torn, unseen.steps, unseen.offsets)
+    answers = trained.model.predict(Inputs(torn, unseen.steps, unseen.offsets))
     assert np.all(np.isfinite(answers.p_success))
     label = (unseen.label == 1).astype(float)
     assert roc_auc(label, answers.p_success) > roc_auc(label, whole.p_success) - 0.1
@@ -217,7 +210,9 @@ def test_a_column_with_a_direction_never_speaks_the_other_way(trained):
     column = FEATURE_NAMES.index("owner_family_success_rate")
     low, high = unseen.features.copy(), unseen.features.copy()
     low[:, column], high[:, column] = 0.1, 0.9
-    parts = [model.part_margins(x, unseen.steps, unseen.offsets)["trees"] for x in (low, high)]
+    parts = [
+        model.part_margins(Inputs(x, unseen.steps, unseen.offsets))["trees"] for x in (low, high)
+    ]
     assert np.all(parts[0] <= parts[1] + 1e-9)
 
 
@@ -397,7 +392,7 @@ def test_the_answer_is_for_a_release_now_not_for_when_people_got_round_to_it():
     waited = replace(data, released=data.time + (wait * 1e6).astype(np.int64), label=label)
     quick = replace(QUICK, parts=("rules", "linear"), propensity=False)
     model = train(waited, quick).model
-    p = model.predict(data.features, data.steps, data.offsets).p_success
+    p = model.predict(Inputs.of(data)).p_success
     assert np.mean(label[wait < 30]) < np.mean(label) - 0.05
     assert np.mean(p) == pytest.approx(np.mean(label[wait < 60]), abs=0.05)
 

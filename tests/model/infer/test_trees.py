@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from condor_advice.model import infer
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.infer import TreeEnsemble, sigmoid
+from condor_advice.model.infer import trees as infer
 
 xgboost = pytest.importorskip("xgboost")
 FEATURES = 9

@@ -172,7 +172,8 @@ def test_figures_of_a_training_know_nothing_of_how_long_people_waited() -> None:
 
 
 def test_a_calibration_is_judged_on_groups_that_it_was_not_fitted_on() -> None:
-    from condor_advice.model.calibration import calibration_error, fit_isotonic, out_of_fold
+    from condor_advice.model.calibration import fit_isotonic, out_of_fold
+    from condor_advice.model.metrics import calibration_error
 
     rng = np.random.default_rng(0)
     label = (rng.random(400) < 0.5).astype(np.float64)

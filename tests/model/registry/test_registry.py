@@ -20,9 +20,10 @@ from small_models import write_model
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.model import STARTER, HeldModel
+from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
 from condor_advice.model.registry import versions as registry
+from condor_advice.model.registry.places import STARTER
 from condor_advice.model.registry.versions import SHIPPED, NotPromoted, Registry
 
 HERE = Path(__file__).parent

@@ -17,16 +17,16 @@ from small_models import write_model
 from condor_advice.model import html_report, plots
 from condor_advice.model.held.conformal import coverage_at, coverage_risk
 from condor_advice.model.html_report import Section
-from condor_advice.model.plots import Judged
+from condor_advice.model.plots import PlotData
 from condor_advice.model.registry import card, manifest
 
 
 @pytest.fixture(scope="module")
-def judged() -> Judged:
+def judged() -> PlotData:
     rng = np.random.default_rng(0)
     p = rng.random(400)
     label = (rng.random(400) < p).astype(np.float64)
-    return Judged(
+    return PlotData(
         label,
         {"model": p, "rules": np.full(400, 0.5)},
         rng.choice(["memory", "input_missing"], 400).tolist(),
@@ -36,7 +36,7 @@ def judged() -> Judged:
 
 
 @pytest.fixture(scope="module")
-def pictures(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pictures(judged: PlotData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pytest.importorskip("matplotlib")
     return plots.draw_all(tmp_path_factory.mktemp("pictures"), judged)
 
@@ -88,7 +88,7 @@ def test_coverage_and_risk_give_the_surest_answers_first_and_ties_together() -> 
 
 def test_one_class_alone_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    only = Judged(np.ones(5), {"model": np.linspace(0.2, 0.9, 5)}, ["memory"] * 5)
+    only = PlotData(np.ones(5), {"model": np.linspace(0.2, 0.9, 5)}, ["memory"] * 5)
     assert len(plots.draw_all(tmp_path, only)) == 5
 
 
@@ -129,7 +129,7 @@ def test_the_page_needs_nothing_but_itself(pictures: dict[str, Path]) -> None:
     assert "a &lt;b&gt; paragraph" in text
 
 
-def test_a_card_says_what_the_model_was_made_from(tmp_path: Path, judged: Judged) -> None:
+def test_a_card_says_what_the_model_was_made_from(tmp_path: Path, judged: PlotData) -> None:
     pytest.importorskip("matplotlib")
     place = write_model(tmp_path, "one", 1.0)
     found = manifest.verify(place)

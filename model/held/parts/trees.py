@@ -1,0 +1,258 @@
+"""XGBoost on the features of a hold: shallow, regularised, stopped early on later episodes.
+
+Columns whose meaning leaves no doubt may only speak one way: that a job came back three times
+never counts for it. With some thousand episodes to learn from, this keeps chance out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from condor_advice.model.arrays import Arrays, UnusableModel
+from condor_advice.model.held.features import DERIVED, SETS, direction
+from condor_advice.model.held.parts import (
+    Attribution,
+    Fitted,
+    Floats,
+    Ints,
+    PartContext,
+    PartInputs,
+    PartKind,
+    Table,
+)
+from condor_advice.model.held.words import feature_words
+from condor_advice.model.infer import TreeEnsemble, sigmoid
+from condor_advice.model.metrics import log_loss
+from condor_advice.preprocess.holds.features import FEATURE_NAMES
+
+if TYPE_CHECKING:
+    from condor_advice.model.held.features import ReasonRates
+    from condor_advice.model.held.training import Training
+
+
+@dataclass(frozen=True)
+class TreePart:
+    """Boosted trees over columns of the table and the derived ones."""
+
+    ensemble: TreeEnsemble
+    names: tuple[str, ...]  # the table's columns that the trees look at; derived ones follow
+
+    def rows(self, features: Table, derived: Table) -> Table:
+        """Return what the trees look at."""
+        return np.concatenate((features[:, _columns(self.names)], derived), axis=1)
+
+    def shares(self, row: Table) -> dict[str, float]:
+        """Return each column's exact SHAP value for one of `rows`."""
+        shares = self.ensemble.contributions(row, len(row))[:-1]
+        return dict(zip((*self.names, *DERIVED), shares.tolist(), strict=True))
+
+    def margins(self, inputs: PartInputs) -> Floats:
+        """Return the trees' log-odds."""
+        return self.ensemble.predict_margin(self.rows(inputs.features, inputs.derived))
+
+    def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
+        """Return SHAP values; their average is that of the training episodes."""
+        row = self.rows(inputs.features, inputs.derived)[0]
+        return [
+            Attribution(name, feature_words(name, value), value, share, "feature")
+            for value, (name, share) in zip(row.tolist(), self.shares(row).items(), strict=True)
+        ]
+
+    def arrays(self) -> Arrays:
+        """Return the trees' arrays."""
+        return self.ensemble.arrays()
+
+
+def from_arrays(arrays: Arrays, context: PartContext) -> TreePart:
+    """Take over what `arrays` returned; the columns are those that the manifest names."""
+    ensemble = TreeEnsemble(**arrays)
+    if int(ensemble.feature.max(initial=-1)) >= len(context.feature_names) + len(DERIVED):
+        raise UnusableModel(
+            "its trees ask for more features than the manifest names; train it again with "
+            "`condor-advice train`"
+        )
+    return TreePart(ensemble, context.feature_names)
+
+
+def _columns(names: Sequence[str]) -> Ints:
+    return np.array([FEATURE_NAMES.index(name) for name in names], np.int64)
+
+
+# ---- training ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """What xgboost is told."""
+
+    max_depth: int = 5
+    learning_rate: float = 0.05
+    subsample: float = 0.7
+    columns: float = 0.3
+    min_child_weight: float = 2.0
+    reg_lambda: float = 5.0
+    max_rounds: int = 300
+    members: int = 3  # seeds averaged
+    seed: int = 0
+    threads: int = 1
+
+    def parameters(self, member: int, directions: Sequence[int] = ()) -> dict[str, Any]:
+        """Return xgboost's names for them; a direction binds a column to speak one way only."""
+        return {
+            **({"monotone_constraints": tuple(directions)} if any(directions) else {}),
+            "objective": "binary:logistic",
+            "eval_metric": "logloss",
+            "tree_method": "hist",
+            "max_depth": self.max_depth,
+            "eta": self.learning_rate,
+            "subsample": self.subsample,
+            "colsample_bytree": self.columns,
+            "min_child_weight": self.min_child_weight,
+            "reg_lambda": self.reg_lambda,
+            "nthread": self.threads,
+            "seed": self.seed + 1000 * member,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings for a manifest."""
+        return asdict(self)
+
+
+def loss_by_round(
+    train: tuple[Table, Floats, Floats],
+    later: tuple[Table, Floats, Floats],
+    settings: TreeSettings,
+    directions: Sequence[int] = (),
+) -> Floats:
+    """Return the log loss on later episodes after each round; both are (rows, label, weight)."""
+    import xgboost
+
+    matrices = [xgboost.DMatrix(x, y, weight=w) for x, y, w in (train, later)]
+    losses = []
+    for member in range(settings.members):
+        history: dict[str, dict[str, list[float]]] = {}
+        xgboost.train(
+            settings.parameters(member, directions),
+            matrices[0],
+            settings.max_rounds,
+            evals=[(matrices[1], "later")],
+            evals_result=history,
+            verbose_eval=False,
+        )
+        losses.append(history["later"]["logloss"])
+    mean: Floats = np.mean(np.array(losses), axis=0)
+    return mean
+
+
+def fit(
+    rows: Table,
+    label: Floats,
+    weight: Floats,
+    rounds: int,
+    settings: TreeSettings,
+    directions: Sequence[int] = (),
+) -> TreeEnsemble:
+    """Train the members and return their average as plain arrays."""
+    members = boosters(rows, label, weight, rounds, settings, directions)
+    return TreeEnsemble.average([TreeEnsemble.from_xgboost(one) for one in members])
+
+
+def boosters(
+    rows: Table,
+    label: Floats,
+    weight: Floats,
+    rounds: int,
+    settings: TreeSettings,
+    directions: Sequence[int] = (),
+) -> list[Any]:
+    """Train the members as xgboost's own objects."""
+    import xgboost
+
+    matrix = xgboost.DMatrix(rows, label, weight=weight)
+    return [
+        xgboost.train(settings.parameters(member, directions), matrix, rounds)
+        for member in range(settings.members)
+    ]
+
+
+def train(training: Training) -> Fitted:
+    """Try each set of features, keep the one with the lowest log loss, and fit it on all rows."""
+    judged = training.judged
+    tried = {name: _out_of_fold(training, name) for name in training.settings.feature_sets}
+    losses = {
+        name: log_loss(training.label[judged], sigmoid(margins[judged]), training.weight[judged])
+        for name, (margins, _) in tried.items()
+    }
+    chosen = min(losses, key=lambda name: losses[name])
+    margins, rounds = tried[chosen]
+    part, _ = _fit(training, np.arange(len(training)), chosen, rounds)
+    notes = {"log_loss_by_feature_set": losses, "set": chosen, "rounds": rounds}
+    return Fitted(part, margins, notes, feature_set=chosen)
+
+
+def _out_of_fold(training: Training, feature_set: str) -> tuple[Floats, int]:
+    """Return the log-odds out of fold, and the number of rounds that was best on later rows.
+
+    The number is one for all folds, since each alone has few episodes to find it on.
+    """
+    curves = [_losses(training, kept, left, feature_set) for kept, left in training.folds()]
+    rounds = 1 + int(np.argmin(np.mean(curves, axis=0)))
+    margins = np.full(len(training), np.nan)
+    for kept, left in training.folds():
+        part, rates = _fit(training, kept, feature_set, rounds)
+        margins[left] = part.ensemble.predict_margin(
+            part.rows(training.features(left), training.derived(left, rates, learned=False))
+        )
+    training.say(f"trees on the {feature_set} features: {rounds} rounds")
+    return margins, rounds
+
+
+def _losses(training: Training, kept: Ints, left: Ints, feature_set: str) -> Floats:
+    """Return the log loss by round on rows that the trees of one fold did not see."""
+    # Another access point tells best when to stop; a single one's later episodes do.
+    early, late = (kept, left) if training.several else training.split(kept)
+    rates = training.rates(early)
+    seen, unseen = (
+        (
+            _rows(training, places, feature_set, rates, learned),
+            training.label[places],
+            training.weight[places],
+        )
+        for places, learned in ((early, True), (late, False))
+    )
+    return loss_by_round(seen, unseen, training.settings.of("trees"), _directions(feature_set))
+
+
+def _fit(
+    training: Training, places: Ints, feature_set: str, rounds: int
+) -> tuple[TreePart, ReasonRates]:
+    """Train on some rows, and the rates that the derived columns come from."""
+    rates = training.rates(places)
+    ensemble = fit(
+        _rows(training, places, feature_set, rates, learned=True),
+        training.label[places],
+        training.weight[places],
+        rounds,
+        training.settings.of("trees"),
+        _directions(feature_set),
+    )
+    return TreePart(ensemble, SETS[feature_set]), rates
+
+
+def _rows(
+    training: Training, places: Ints, feature_set: str, rates: ReasonRates, learned: bool
+) -> Table:
+    columns = training.features(places)[:, _columns(SETS[feature_set])]
+    return np.concatenate((columns, training.derived(places, rates, learned)), axis=1)
+
+
+def _directions(feature_set: str) -> list[int]:
+    """Return which way each column may speak."""
+    return [direction(name) for name in (*SETS[feature_set], *DERIVED)]
+
+
+KIND = PartKind(from_arrays, train, TreeSettings)

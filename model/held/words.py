@@ -1,0 +1,52 @@
+"""Features and events in words, for explanations."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.model.held.features import DERIVED
+from condor_advice.model.infer import sigmoid
+from condor_advice.preprocess.holds.features import FEATURES
+from condor_advice.preprocess.holds.tensors import TensorSpec
+
+_MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in FEATURES}
+
+
+def feature_words(name: str, value: float) -> str:
+    """Say a feature and its value in words."""
+    if name in DERIVED:
+        if name.endswith("_chance"):
+            return f"{DERIVED[name][0]}: {sigmoid(np.array([value]))[0]:.0%}"
+        meaning, unit = DERIVED[name][0], ""
+    else:
+        meaning, unit = _MEANINGS.get(name, (name, ""))
+    if np.isnan(value):
+        return f"{meaning}: not known"
+    if unit == "0/1":
+        return f"{meaning}: {'yes' if value else 'no'}"
+    number = f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
+    shown = {"count": "", "index": "", "share": "", "ratio": "", "": ""}.get(unit, f" {unit}")
+    return f"{meaning}: {number}{shown}"
+
+
+def event_words(step: npt.NDArray[np.float32], spec: TensorSpec) -> tuple[str, str, float]:
+    """Return an event's name, what it was in words, and the seconds from it to the hold."""
+    kinds = [column for column in spec.columns if column.startswith("is_")]
+    marked = [name for name in kinds if step[spec.column(name)] > 0]
+    name = marked[0].removeprefix("is_") if marked else "other"
+    seconds = float(np.expm1(step[spec.column("before_hold")]))
+    words = name.replace("_", " ")
+    if name == "held" and step[spec.column("code")] > 0:
+        words += f" (code {step[spec.column('code')]:.0f})"
+    if seconds < 0.5 and name == "held":
+        return name, f"{words}: this hold", seconds
+    return name, f"{words}, {duration(seconds)} before the hold", seconds
+
+
+def duration(seconds: float) -> str:
+    """Say a length of time in its largest fitting unit."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
