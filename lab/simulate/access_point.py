@@ -31,7 +31,7 @@ from condor_advice.gather.errors import UsageError
 from condor_advice.lab import names
 from condor_advice.lab.truth import Truth, utc
 
-PROFILES = Path(__file__).with_name("profiles")
+PROFILES = Path(__file__).parents[1] / "profiles"
 _BLOCK_JOBS = 20_000
 _HOUR, _DAY = 3600, 86400
 
