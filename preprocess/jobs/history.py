@@ -828,104 +828,177 @@ class Moment:
     def features(self, state: Floats, names: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return one row per feature, one column per question; NaN where nothing is known.
 
-        `state` has one row per field of FIELDS. Only what is asked for is computed.
+        `state` has one row per field of FIELDS. Only the features asked for are computed.
         """
-        get = dict(zip(FIELDS, state, strict=True))
-        now, log_request = self.now, self.log_request
-        n, submits = get["outcomes"], get["submits"]
-        few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
-        ran, ran_failed = get["ran_outcomes"], get["ran_failures"]
-
-        def since(time: Floats) -> Floats:
-            return np.where(time > 0, np.log1p(np.maximum(now - time, 0.0)), np.nan)
-
-        def once_submitted(values: Floats) -> Floats:
-            return np.where(submits > 0, values, np.nan)
-
-        def age(name: str) -> Floats:
-            mean = get[f"{name}_since"] / get[name]
-            return np.where(get[name] > 0, np.log1p(np.maximum(now - mean, 0.0)), np.nan)
-
-        def over_wait(name: str) -> Floats:
-            return value(name) - self.log_wait
-
-        def spread() -> Floats:
-            variance = value("log_run_square") - value("log_run") ** 2
-            return (log_request - value("log_run")) / (0.1 + np.sqrt(np.maximum(variance, 0.0)))
-
-        def recent(name: str, hours: float) -> Floats:
-            fade = np.exp2((get["end_time"] - now) / (3600.0 * hours))
-            return np.asarray(np.log1p(get[f"weight_{name}"] * fade))
-
-        ways: dict[str, Callable[[], Floats]] = {
-            "outcomes": lambda: np.log1p(n),
-            "fail_rate": lambda: np.where(n > 0, (get["failures"] + 0.4) / (n + 2.0), np.nan),
-            "fail_long": lambda: _mean(get["fail_long"], few, get["long_outcomes"]),
-            "failure_streak": lambda: get["failure_streak"],
-            "success_streak": lambda: get["success_streak"],
-            "since_end": lambda: since(get["end_time"]),
-            "since_failure": lambda: since(get["failure_time"]),
-            "since_success": lambda: since(get["success_time"]),
-            "since_submit": lambda: since(get["submit_time"]),
-            "no_news": lambda: once_submitted(get["submit_time"] - get["end_time"] > 0),
-            "batch": lambda: np.where(
-                now - get["submit_time"] <= BATCH_GAP_SECONDS, get["batch"], 0.0
-            ),
-            "submit_rate": lambda: (
-                get["submit_rate"] * np.exp2((get["submit_time"] - now) / 3600.0)
-            ),
-            "request_change": lambda: once_submitted(log_request - get["log_request"]),
-            "cpus_change": lambda: once_submitted(self.log_cpus - get["log_cpus"]),
-            "queued": lambda: np.log1p(np.maximum(get["queued"], 0.0)),
-            "running": lambda: np.log1p(np.maximum(get["running"], 0.0)),
-            "queued_age": lambda: age("queued"),
-            "running_age": lambda: age("running"),
-            "request_over_run": lambda: log_request - value("log_run"),
-            "age_over_run": lambda: self.log_age - value("log_run"),
-            "fail_ran_few": lambda: _mean(get["fail_ran_few"], few, ran),
-            "fail_ran_many": lambda: _mean(get["fail_ran_many"], many, ran),
-            "fail_ran_month": lambda: get["fail_ran_month"] / get["weight_ran_month"],
-            "fail_long_many": lambda: _mean(get["fail_long_many"], many, get["long_outcomes"]),
-            "fail_long_month": lambda: get["fail_long_month"] / get["weight_long_month"],
-            "at_limit_many": lambda: _mean(get["at_limit_many"], many, ran),
-            "at_limit_last": lambda: _mean(get["at_limit_last"], FADE_BY_OUTCOME["last"], ran),
-            "since_limit": lambda: since(get["limit_time"]),
-            "request_over_limit": lambda: np.where(
-                get["limit_time"] > 0, log_request - get["limit_run"], np.nan
-            ),
-            "request_over_last": lambda: log_request - value("log_run_last"),
-            "request_over_passed": lambda: log_request - value("log_run_passed"),
-            "request_over_spread": spread,
-            "log_run_failed": lambda: _mean(get["log_run_failed"], few, ran_failed),
-            "log_run_passed": lambda: _mean(get["log_run_passed"], few, ran - ran_failed),
-            "log_run_last": lambda: np.where(ran > 0, get["log_run_last"], np.nan),
-            "failed_over_passed": lambda: value("log_run_failed") - value("log_run_passed"),
-            "age_over_failed": lambda: self.log_age - value("log_run_failed"),
-            "age_over_passed": lambda: self.log_age - value("log_run_passed"),
-            "usual_wait": lambda: _mean(get["log_wait"], many, get["starts"]),
-            "wait_over_usual": lambda: self.log_whole_wait - value("usual_wait"),
-        }
-        for name, fade in FADE_BY_OUTCOME.items():
-            ways[f"fail_{name}"] = partial(_mean, get[f"fail_{name}"], fade, n)
-        for name in ("log_run", "log_run_square", "log_run_over_request", "at_limit"):
-            ways[name] = partial(_mean, get[name], few, ran)
-        for name, hours in FADE_BY_HOURS.items():
-            ways[f"fail_{name}"] = partial(np.divide, get[f"fail_{name}"], get[f"weight_{name}"])
-            ways[f"weight_{name}"] = partial(recent, name, hours)
-        for name in ("submit", "end", "failure"):  # negative: since this job's own submit
-            ways[f"{name}_over_wait"] = partial(over_wait, f"since_{name}")
-        found: dict[str, Floats] = {}
-
-        def value(name: str) -> Floats:
-            if name not in found:
-                found[name] = ways[name]()
-            return found[name]
-
-        features = np.empty((len(names), len(now)), dtype=np.float32)
+        values = _FeatureValues(self, state)
+        features = np.empty((len(names), len(self.now)), dtype=np.float32)
         with np.errstate(invalid="ignore", divide="ignore"):
             for row, name in zip(features, names, strict=True):
-                row[:] = value(name)
+                row[:] = values[name]
         return features
+
+
+Formulas = dict[str, Callable[[], Floats]]
+
+
+class _FeatureValues:
+    """The features of some questions by name, each computed at its first use."""
+
+    def __init__(self, moment: Moment, state: Floats) -> None:
+        self._moment = moment
+        self._state = dict(zip(FIELDS, state, strict=True))
+        self._values: dict[str, Floats] = {}
+        self._formulas: Formulas = {
+            **self._failure_rates(),
+            **self._times_since(),
+            **self._submits(),
+            **self._queue(),
+            **self._run_times(),
+            **self._limits(),
+            **self._waits(),
+        }
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._values:
+            self._values[name] = self._formulas[name]()
+        return self._values[name]
+
+    def _failure_rates(self) -> Formulas:
+        """How often jobs failed: all of them, those that ran, those that ran for long."""
+        state, now = self._state, self._moment.now
+        outcomes, ran, ran_long = (
+            state["outcomes"],
+            state["ran_outcomes"],
+            state["long_outcomes"],
+        )
+        few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
+
+        def recent(name: str, hours: float) -> Floats:
+            fade = np.exp2((state["end_time"] - now) / (3600.0 * hours))
+            return np.asarray(np.log1p(state[f"weight_{name}"] * fade))
+
+        formulas: Formulas = {
+            "outcomes": lambda: np.log1p(outcomes),
+            "fail_rate": lambda: np.where(
+                outcomes > 0, (state["failures"] + 0.4) / (outcomes + 2.0), np.nan
+            ),
+            "failure_streak": lambda: state["failure_streak"],
+            "success_streak": lambda: state["success_streak"],
+            "fail_ran_few": lambda: _mean(state["fail_ran_few"], few, ran),
+            "fail_ran_many": lambda: _mean(state["fail_ran_many"], many, ran),
+            "fail_ran_month": lambda: state["fail_ran_month"] / state["weight_ran_month"],
+            "fail_long": lambda: _mean(state["fail_long"], few, ran_long),
+            "fail_long_many": lambda: _mean(state["fail_long_many"], many, ran_long),
+            "fail_long_month": lambda: state["fail_long_month"] / state["weight_long_month"],
+        }
+        for name, fade in FADE_BY_OUTCOME.items():
+            formulas[f"fail_{name}"] = partial(_mean, state[f"fail_{name}"], fade, outcomes)
+        for name, hours in FADE_BY_HOURS.items():
+            formulas[f"fail_{name}"] = partial(
+                np.divide, state[f"fail_{name}"], state[f"weight_{name}"]
+            )
+            formulas[f"weight_{name}"] = partial(recent, name, hours)
+        return formulas
+
+    def _times_since(self) -> Formulas:
+        """How long ago something last happened; also compared with this job's own wait."""
+        state, moment = self._state, self._moment
+
+        def since(time: Floats) -> Floats:
+            return np.where(time > 0, np.log1p(np.maximum(moment.now - time, 0.0)), np.nan)
+
+        formulas: Formulas = {
+            f"since_{name}": partial(since, state[f"{name}_time"])
+            for name in ("end", "failure", "success", "submit", "limit")
+        }
+        for name in ("submit", "end", "failure"):  # negative: since this job's own submit
+            formulas[f"{name}_over_wait"] = partial(
+                lambda since_name: self[since_name] - moment.log_wait, f"since_{name}"
+            )
+        return formulas
+
+    def _submits(self) -> Formulas:
+        """What was submitted before, and how this job differs from it."""
+        state, moment, now = self._state, self._moment, self._moment.now
+
+        def once_submitted(values: Floats) -> Floats:
+            return np.where(state["submits"] > 0, values, np.nan)
+
+        return {
+            "no_news": lambda: once_submitted(state["submit_time"] - state["end_time"] > 0),
+            "batch": lambda: np.where(
+                now - state["submit_time"] <= BATCH_GAP_SECONDS, state["batch"], 0.0
+            ),
+            "submit_rate": lambda: (
+                state["submit_rate"] * np.exp2((state["submit_time"] - now) / 3600.0)
+            ),
+            "request_change": lambda: once_submitted(moment.log_request - state["log_request"]),
+            "cpus_change": lambda: once_submitted(moment.log_cpus - state["log_cpus"]),
+        }
+
+    def _queue(self) -> Formulas:
+        """Jobs in the queue now, and their mean age."""
+        state, now = self._state, self._moment.now
+
+        def age(name: str) -> Floats:
+            mean = state[f"{name}_since"] / state[name]
+            return np.where(state[name] > 0, np.log1p(np.maximum(now - mean, 0.0)), np.nan)
+
+        return {
+            "queued": lambda: np.log1p(np.maximum(state["queued"], 0.0)),
+            "running": lambda: np.log1p(np.maximum(state["running"], 0.0)),
+            "queued_age": lambda: age("queued"),
+            "running_age": lambda: age("running"),
+        }
+
+    def _run_times(self) -> Formulas:
+        """How long earlier jobs ran, against this job's request and its age so far."""
+        state, moment = self._state, self._moment
+        log_request, log_age = moment.log_request, moment.log_age
+        ran, ran_failed = state["ran_outcomes"], state["ran_failures"]
+        few = FADE_BY_OUTCOME["few"]
+
+        def request_over_spread() -> Floats:
+            variance = self["log_run_square"] - self["log_run"] ** 2
+            return (log_request - self["log_run"]) / (0.1 + np.sqrt(np.maximum(variance, 0.0)))
+
+        formulas: Formulas = {
+            "log_run_failed": lambda: _mean(state["log_run_failed"], few, ran_failed),
+            "log_run_passed": lambda: _mean(state["log_run_passed"], few, ran - ran_failed),
+            "log_run_last": lambda: np.where(ran > 0, state["log_run_last"], np.nan),
+            "failed_over_passed": lambda: self["log_run_failed"] - self["log_run_passed"],
+            "request_over_run": lambda: log_request - self["log_run"],
+            "request_over_last": lambda: log_request - self["log_run_last"],
+            "request_over_passed": lambda: log_request - self["log_run_passed"],
+            "request_over_spread": request_over_spread,
+            "age_over_run": lambda: log_age - self["log_run"],
+            "age_over_failed": lambda: log_age - self["log_run_failed"],
+            "age_over_passed": lambda: log_age - self["log_run_passed"],
+        }
+        for name in ("log_run", "log_run_square", "log_run_over_request"):
+            formulas[name] = partial(_mean, state[name], few, ran)
+        return formulas
+
+    def _limits(self) -> Formulas:
+        """Earlier jobs that ran into their time limit."""
+        state, ran = self._state, self._state["ran_outcomes"]
+        fades = FADE_BY_OUTCOME
+        return {
+            "at_limit": lambda: _mean(state["at_limit"], fades["few"], ran),
+            "at_limit_many": lambda: _mean(state["at_limit_many"], fades["many"], ran),
+            "at_limit_last": lambda: _mean(state["at_limit_last"], fades["last"], ran),
+            "request_over_limit": lambda: np.where(
+                state["limit_time"] > 0, self._moment.log_request - state["limit_run"], np.nan
+            ),
+        }
+
+    def _waits(self) -> Formulas:
+        """How long jobs usually wait for their start, against this job's wait."""
+        state, many = self._state, FADE_BY_OUTCOME["many"]
+        return {
+            "usual_wait": lambda: _mean(state["log_wait"], many, state["starts"]),
+            "wait_over_usual": lambda: self._moment.log_whole_wait - self["usual_wait"],
+        }
 
 
 def _mean(faded: Floats, fade: float, count: Floats) -> Floats:
