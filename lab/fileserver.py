@@ -17,7 +17,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ServerFault:
     """What the server does instead of serving, while `active()` says so."""
 
     status: int  # 0: accept, send the header, then almost nothing
@@ -37,7 +37,7 @@ class FileServer:
     """
 
     def __init__(self) -> None:
-        self._faults: dict[str, list[Fault]] = {}
+        self._faults: dict[str, list[ServerFault]] = {}
         self._closing = threading.Event()
         faults, closing = self._faults, self._closing
 
@@ -121,7 +121,7 @@ class FileServer:
             now = time.time()
             return since <= now and (until is None or now < until) and not unless()
 
-        self._faults.setdefault(path, []).append(Fault(status, active))
+        self._faults.setdefault(path, []).append(ServerFault(status, active))
 
     def __enter__(self) -> FileServer:
         self._thread.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-OWNERS = (
+OWNER_NAMES = (
     "amara",
     "bjorn",
     "chiara",

@@ -36,7 +36,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class OwnerDecision:
     """What to do and after how many seconds; `whole_cluster` acts on all its held jobs."""
 
     action: str  # a key of BEHAVIOURS, without now and later
@@ -49,7 +49,7 @@ class Actor(Protocol):
 
     name: str
 
-    def decide(self, sight: Sight) -> Decision:
+    def decide(self, sight: Sight) -> OwnerDecision:
         """Choose what to do about one hold."""
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
@@ -84,7 +84,7 @@ class Owner:
             sweeping=rng.uniform(0, 0.6),
         )
 
-    def decide(self, sight: Sight) -> Decision:
+    def decide(self, sight: Sight) -> OwnerDecision:
         """Weigh the habit by what the hold looks like, then draw."""
         weights = dict(self.habit)
         for what, factor in _impression(sight, self.name).items():
@@ -103,7 +103,7 @@ class Owner:
         low, typical = _DELAYS[chosen]
         delay = (low + self.rng.expovariate(1 / typical)) * self.haste
         action = "release" if chosen.startswith("release") else chosen
-        return Decision(action, delay, whole_cluster=self.rng.random() < self.sweeping)
+        return OwnerDecision(action, delay, whole_cluster=self.rng.random() < self.sweeping)
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
         """Remember the last outcomes of this hold code, the latest most."""
@@ -157,9 +157,9 @@ class RandomisedOwner:
     rng: Random
     skill: float = 0.0
 
-    def decide(self, sight: Sight) -> Decision:
+    def decide(self, sight: Sight) -> OwnerDecision:
         """Always release; only the delay is drawn."""
-        return Decision("release", 1 + self.rng.expovariate(1 / 35))
+        return OwnerDecision("release", 1 + self.rng.expovariate(1 / 35))
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
         """Nothing is learnt: that would bias what is chosen next."""
@@ -173,7 +173,9 @@ def population(
     count: int, seed: str, behaviours: Mapping[str, float], randomised: bool
 ) -> dict[str, Owner | RandomisedOwner]:
     """The owners of a run by name."""
-    chosen = Random(f"{seed}/owners").sample(names.OWNERS, k=min(count, len(names.OWNERS)))
+    chosen = Random(f"{seed}/owners").sample(
+        names.OWNER_NAMES, k=min(count, len(names.OWNER_NAMES))
+    )
     if randomised:
         return {name: RandomisedOwner(name, Random(f"{seed}/owner/{name}")) for name in chosen}
     return {name: Owner.draw(name, seed, behaviours) for name in chosen}

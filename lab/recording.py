@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.lab.truth import (
-    OUTCOMES,
+    HOLD_OUTCOMES,
     Truth,
     in_order,
     mark_struck,
@@ -36,9 +36,9 @@ from condor_advice.lab.truth import (
 
 if TYPE_CHECKING:
     from condor_advice.lab.run import LabSettings
-    from condor_advice.lab.world import World
+    from condor_advice.lab.world import LabWorld
 
-SHIPPED = Path(__file__).with_name("recordings")
+SHIPPED_RECORDINGS = Path(__file__).with_name("recordings")
 
 # Attributes that describe this machine rather than the job, or are long and say nothing.
 _DROPPED = re.compile(
@@ -68,7 +68,7 @@ class Recording:
 def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
     """Scenarios down, outcomes across."""
     width = max([len(name) for name in table] + [8])
-    heads = [outcome.replace("NEVER_RELEASED", "NEVER_REL") for outcome in OUTCOMES]
+    heads = [outcome.replace("NEVER_RELEASED", "NEVER_REL") for outcome in HOLD_OUTCOMES]
     lines = [" ".join([f"{'scenario':{width}}", *(f"{head:>10}" for head in heads), f"{'all':>6}"])]
     total: Counter[str] = Counter()
     for name, counts in table.items():
@@ -77,7 +77,7 @@ def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
             " ".join(
                 [
                     f"{name:{width}}",
-                    *(f"{counts.get(o, 0):10d}" for o in OUTCOMES),
+                    *(f"{counts.get(o, 0):10d}" for o in HOLD_OUTCOMES),
                     f"{sum(counts.values()):6d}",
                 ]
             )
@@ -86,7 +86,7 @@ def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
         " ".join(
             [
                 f"{'all':{width}}",
-                *(f"{total[o]:10d}" for o in OUTCOMES),
+                *(f"{total[o]:10d}" for o in HOLD_OUTCOMES),
                 f"{sum(total.values()):6d}",
             ]
         )
@@ -101,7 +101,7 @@ def leave_recording(
     truths: list[Truth],
     ads: list[dict[str, Any]],
     epochs: list[dict[str, Any]],
-    world: World,
+    world: LabWorld,
     settings: LabSettings,
     version: str,
 ) -> Recording:
@@ -215,7 +215,7 @@ def pack(directory: Path, target: Path) -> None:
     target.write_bytes(lzma.compress(buffer.getvalue(), lzma.FORMAT_XZ, filters=filters))
 
 
-def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str, Any]:
+def ship(directory: Path, name: str, use: str, into: Path = SHIPPED_RECORDINGS) -> dict[str, Any]:
     """Pack a recording next to the others and enter it in their manifest; its entry."""
     target = into / f"{name}.tar.xz"
     into.mkdir(parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str
 
 def shipped() -> dict[str, dict[str, Any]]:
     """The manifest over the recordings that come with the package, by name."""
-    path = SHIPPED / "manifest.json"
+    path = SHIPPED_RECORDINGS / "manifest.json"
     found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
@@ -245,10 +245,10 @@ def unpack(name: str, into: Path) -> Path:
     known = shipped()
     if name not in known:
         raise RecordingError(f"there is no recording {name!r}; there are {', '.join(known)}")
-    data = (SHIPPED / f"{name}.tar.xz").read_bytes()
+    data = (SHIPPED_RECORDINGS / f"{name}.tar.xz").read_bytes()
     if hashlib.sha256(data).hexdigest() != known[name]["sha256"]:
         raise RecordingError(
-            f"{SHIPPED / name}.tar.xz is damaged: its checksum is not the manifest's; get it again"
+            f"{SHIPPED_RECORDINGS / name}.tar.xz is damaged: its checksum is not the manifest's; get it again"
         )
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
         tar.extractall(into, filter="data")

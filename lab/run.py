@@ -26,8 +26,8 @@ from condor_advice.lab import names
 from condor_advice.lab.fileserver import FileServer
 from condor_advice.lab.owners import (
     BEHAVIOURS,
-    Decision,
     Owner,
+    OwnerDecision,
     RandomisedOwner,
     Sight,
     population,
@@ -38,11 +38,11 @@ from condor_advice.lab.scenarios import Scenario, load_scenarios
 from condor_advice.lab.truth import Truth, utc
 from condor_advice.lab.world import (
     SMALL_SCRATCH_MB,
-    Batch,
     Cause,
-    Point,
+    JobBatch,
+    LabPoint,
+    LabWorld,
     Trouble,
-    World,
     healthy_batch,
 )
 
@@ -144,7 +144,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
     work.mkdir()
     with _utc(), FileServer() as server:
         points = make_points(settings, work)
-        world = World(work, str(settings.seed), server, points, settings.pace)
+        world = LabWorld(work, str(settings.seed), server, points, settings.pace)
         plan_shares(world, settings)
         pool = Pool(
             work / "pool",
@@ -197,7 +197,7 @@ def _utc() -> Iterator[None]:
 # ---- the pool ---------------------------------------------------------------------------
 
 
-def make_points(settings: LabSettings, work: Path) -> list[Point]:
+def make_points(settings: LabSettings, work: Path) -> list[LabPoint]:
     """Execution points with their software, wrappers and hooks on disk."""
     points = []
     for number, personality in enumerate(settings.personalities, start=1):
@@ -205,7 +205,7 @@ def make_points(settings: LabSettings, work: Path) -> list[Point]:
         directory = work / "points" / name
         (directory / "ctl").mkdir(parents=True)
         (directory / "opt").mkdir()
-        point = Point(
+        point = LabPoint(
             name,
             personality,
             directory,
@@ -235,7 +235,7 @@ def _can_mount() -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-def _write_scripts(point: Point) -> None:
+def _write_scripts(point: LabPoint) -> None:
     controls = point.directory / "ctl"
     scripts = {
         "wrapper": f"""\
@@ -252,7 +252,7 @@ exec "$@"
         script.chmod(0o755)
 
 
-def _execution_point(point: Point) -> ExecutionPoint:
+def _execution_point(point: LabPoint) -> ExecutionPoint:
     config = {
         "STARTD_ATTRS": "SoftwareDirectory",
         "SoftwareDirectory": f'"{point.directory / "opt"}"',
@@ -270,7 +270,7 @@ def _execution_point(point: Point) -> ExecutionPoint:
     )
 
 
-def plan_shares(world: World, settings: LabSettings) -> None:
+def plan_shares(world: LabWorld, settings: LabSettings) -> None:
     """Choose when which project is over its share; the policy is fixed before the start."""
     now, end = world.clock(), world.clock() + settings.minutes * 60
     for project in world.rng.sample(names.PROJECTS, k=3):
@@ -281,7 +281,7 @@ def plan_shares(world: World, settings: LabSettings) -> None:
             since = until + world.pace * world.rng.uniform(200, 420)
 
 
-def pool_config(settings: LabSettings, world: World) -> str:
+def pool_config(settings: LabSettings, world: LabWorld) -> str:
     """What makes this pool: policies, identities, small scratch file systems."""
     over = (
         " || ".join(
@@ -323,7 +323,7 @@ def pool_config(settings: LabSettings, world: World) -> str:
     return "\n".join(lines)
 
 
-def _small_startd(point: Point) -> Path:
+def _small_startd(point: LabPoint) -> Path:
     """A startd whose scratch is a file system of its own, small enough to be filled.
 
     The mount needs a user namespace in which we are root; a second one makes us the pool's
@@ -348,7 +348,7 @@ exec unshare --user --map-root-user --mount sh -c '
 
 @dataclass(slots=True)
 class _Submitted:
-    batch: Batch
+    batch: JobBatch
     scenario: Scenario
     cause: Cause
     owner: Owner | RandomisedOwner
@@ -366,7 +366,7 @@ class _Lab:
     """Submits, watches, lets people act: one loop, one thread, the queue asked every 2 s."""
 
     def __init__(
-        self, settings: LabSettings, world: World, pool: Pool, say: Callable[[str], None]
+        self, settings: LabSettings, world: LabWorld, pool: Pool, say: Callable[[str], None]
     ) -> None:
         self.settings, self.world, self.pool, self.say = settings, world, pool, say
         self.rng = Random(f"{settings.seed}/lab")
@@ -462,7 +462,7 @@ class _Lab:
             cause.on_submit(cluster)
 
     @staticmethod
-    def _write_dag(batch: Batch, description: Path) -> list[str]:
+    def _write_dag(batch: JobBatch, description: Path) -> list[str]:
         nodes = ["A", "B", "C"][: batch.rng.randrange(2, 4)]
         lines = [f"JOB {node} {description.name}" for node in nodes]
         lines.append(f"PARENT {nodes[0]} CHILD {' '.join(nodes[1:])}")
@@ -543,14 +543,16 @@ class _Lab:
         if self.settings.randomised_release:
             allowed = Random(f"{self.settings.seed}/releases/{job}").randrange(3, 8)
             if sight.holds > allowed:
-                decision = Decision("remove", decision.delay)
+                decision = OwnerDecision("remove", decision.delay)
         entered = self.held[job].entered
         self.world.at(
             self.world.clock() + self.world.pace * decision.delay,
             lambda: self._act(job, entered, sight, decision),
         )
 
-    def _act(self, job: tuple[int, int], entered: int, sight: Sight, decision: Decision) -> None:
+    def _act(
+        self, job: tuple[int, int], entered: int, sight: Sight, decision: OwnerDecision
+    ) -> None:
         held = self.held.get(job)
         if held is None or held.entered != entered:
             return  # somebody was faster

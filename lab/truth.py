@@ -17,7 +17,7 @@ from pathlib import Path
 
 from condor_advice.lab.world import Trouble
 
-OUTCOMES = (
+HOLD_OUTCOMES = (
     "SUCCEEDED",
     "HELD_SAME",
     "HELD_OTHER",
@@ -58,7 +58,7 @@ class Truth:
 
 
 @dataclass(slots=True)
-class Hold:
+class LoggedHold:
     """One hold episode as the log tells it."""
 
     job: JobKey
@@ -114,10 +114,10 @@ def _events(paths: Sequence[Path]) -> Iterator[tuple[int, JobKey, datetime, str]
             yield int(match[1]), (int(match[2]), int(match[3])), when, f"{match[5]}\n{body}"
 
 
-def read_holds(paths: Sequence[Path]) -> list[Hold]:
+def read_holds(paths: Sequence[Path]) -> list[LoggedHold]:
     """Every hold in a log and its outcome, in the order of the log."""
-    holds: list[Hold] = []
-    open_hold: dict[JobKey, Hold] = {}
+    holds: list[LoggedHold] = []
+    open_hold: dict[JobKey, LoggedHold] = {}
     released: set[JobKey] = set()
     count: Counter[JobKey] = Counter()
     point: dict[JobKey, str] = defaultdict(str)
@@ -137,7 +137,7 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
                 close(job, "HELD_SAME" if before.code == code else "HELD_OTHER")
             count[job] += 1
             released.discard(job)
-            open_hold[job] = Hold(job, count[job], when, code, subcode, reason, point[job])
+            open_hold[job] = LoggedHold(job, count[job], when, code, subcode, reason, point[job])
             holds.append(open_hold[job])
         elif kind == 13:
             released.add(job)
@@ -152,7 +152,7 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
 
 def mark_struck(
     rows: dict[JobKey, Truth],
-    holds: Iterable[Hold],
+    holds: Iterable[LoggedHold],
     troubles: Sequence[Trouble],
     projects: dict[JobKey, str],
 ) -> None:
@@ -182,7 +182,7 @@ def mark_struck(
                 break
 
 
-def tabulate(holds: Iterable[Hold], rows: dict[JobKey, Truth]) -> dict[str, Counter[str]]:
+def tabulate(holds: Iterable[LoggedHold], rows: dict[JobKey, Truth]) -> dict[str, Counter[str]]:
     """Outcomes by scenario; holds that struck from outside count as the trouble's own."""
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:

@@ -64,7 +64,7 @@ class Cause:
 
 
 @dataclass(slots=True)
-class Point:
+class LabPoint:
     """An execution point and what is wrong with it at times."""
 
     name: str
@@ -95,7 +95,7 @@ class Trouble:
     until: float
 
 
-class World:
+class LabWorld:
     """Time, places and the things in them; the one place where anything is scheduled."""
 
     def __init__(
@@ -103,7 +103,7 @@ class World:
         root: Path,
         seed: str,
         server: FileServer,
-        points: list[Point],
+        points: list[LabPoint],
         pace: float = 1.0,
         clock: Clock = time.time,
     ) -> None:
@@ -141,7 +141,7 @@ class World:
         """A new path on the file server that ends in `name`; the number keeps faults apart."""
         return f"/data/{next(self._server_paths):05d}/{name}"
 
-    def trouble(self, point: Point, what: str, until: float) -> None:
+    def trouble(self, point: LabPoint, what: str, until: float) -> None:
         """Make an execution point misbehave from now on; it recovers at `until`."""
         control = point.control(what)
         if control.exists():
@@ -153,11 +153,11 @@ class World:
             self._fill(point)
         self.at(until, lambda: self._recover(point, what))
 
-    def points_with(self, what: str) -> list[Point]:
+    def points_with(self, what: str) -> list[LabPoint]:
         """The execution points that can have a trouble."""
         return [point for point in self.points if point.can(what)]
 
-    def install(self, points: list[Point], batch: Batch) -> list[Path]:
+    def install(self, points: list[LabPoint], batch: JobBatch) -> list[Path]:
         """Put a batch's program into the software directories of some execution points."""
         programs = []
         for point in points:
@@ -168,14 +168,14 @@ class World:
             programs.append(program)
         return programs
 
-    def _recover(self, point: Point, what: str) -> None:
+    def _recover(self, point: LabPoint, what: str) -> None:
         point.control(what).unlink(missing_ok=True)
         filler = _scratch_filler(point)
         if what == "scratch" and filler is not None:
             filler.unlink(missing_ok=True)
 
     @staticmethod
-    def _fill(point: Point) -> None:
+    def _fill(point: LabPoint) -> None:
         filler = _scratch_filler(point)
         if filler is None:
             return
@@ -186,7 +186,7 @@ class World:
                 file.write(bytes(1 << 20))
 
 
-def _scratch_filler(point: Point) -> Path | None:
+def _scratch_filler(point: LabPoint) -> Path | None:
     """Where to put the file that fills a small scratch, seen through the point's mounts."""
     if point.pid_file is None or not point.pid_file.exists():
         return None
@@ -195,14 +195,14 @@ def _scratch_filler(point: Point) -> Path | None:
 
 
 @dataclass(slots=True)
-class Batch:
+class JobBatch:
     """One cluster before it is submitted: healthy, until a scenario has been at it."""
 
     number: int
     owner: str
     procs: int
     directory: Path
-    world: World
+    world: LabWorld
     rng: Random
     name: str = ""
     project: str = ""
@@ -294,7 +294,7 @@ class Batch:
         if reason:
             self.submit["on_exit_hold_reason"] = reason
 
-    def on_points(self, points: list[Point], command: str) -> str:
+    def on_points(self, points: list[LabPoint], command: str) -> str:
         """Shell that does something on some execution points only."""
         return f"case $(point) in {'|'.join(point.name for point in points)}) {command};; esac"
 
@@ -361,7 +361,7 @@ class Batch:
         return "\n".join([*lines, f"queue {self.procs}", ""])
 
 
-def healthy_batch(world: World, number: int, owner: str) -> Batch:
+def healthy_batch(world: LabWorld, number: int, owner: str) -> JobBatch:
     """A batch with nothing wrong: what every scenario starts from.
 
     Inputs by file and by URL, named outputs, exit policies and run-time limits are drawn
@@ -371,7 +371,7 @@ def healthy_batch(world: World, number: int, owner: str) -> Batch:
     project = rng.choice(names.PROJECTS)
     directory = world.root / "home" / owner / project / f"set{number:04d}"
     directory.mkdir(parents=True)
-    batch = Batch(
+    batch = JobBatch(
         number,
         owner,
         procs=min(1 + int(rng.expovariate(0.7)), 8),

@@ -37,7 +37,7 @@ EXPRESSIONS = (
     "retry_until",
     "success_exit_code",
 )
-COMMANDS = (
+SUBMIT_COMMANDS = (
     "accounting_group",
     "accounting_group_user",
     "allowed_execute_duration",
@@ -251,9 +251,14 @@ def _whole_file(submit: SubmitFile) -> Iterator[Finding]:
         )
     used = set(re.findall(r"\$\w*\(\s*([\w.]+)", submit.text.lower()))
     for command in submit.raw:
-        if command in COMMANDS or command in used or "." in command or command.startswith("+"):
+        if (
+            command in SUBMIT_COMMANDS
+            or command in used
+            or "." in command
+            or command.startswith("+")
+        ):
             continue
-        near = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.85)
+        near = difflib.get_close_matches(command, SUBMIT_COMMANDS, n=1, cutoff=0.85)
         if near:
             yield Finding(
                 "typo",
@@ -622,7 +627,7 @@ CHECKS: tuple[Callable[[Proc], Iterator[Finding]], ...] = (
     _transfer,
     _expressions,
 )
-RULES = (
+LINT_RULES = (
     "syntax",
     "queue",
     "undefined-macro",

@@ -17,14 +17,14 @@ from condor_advice.gather.workloads.table import JobTable, TableBuilder
 from condor_advice.model.failure.anomaly import Anomaly, against_habit
 from condor_advice.model.failure.model import FailureModels, default_directory
 from condor_advice.model.failure.sizes import TARGETS, size_keys
-from condor_advice.preprocess.jobs.horizons import TEXT_BUCKETS, Dataset, Horizon
+from condor_advice.preprocess.jobs.horizons import TEXT_BUCKETS, Horizon, JobDataset
 
-REASONS = 5
+REASONS_SHOWN = 5
 NO_MODEL = (
     "no failure model yet: make one with `condor-advice failures train --history FILE` "
     "or name one with --model"
 )
-COMMANDS = {
+SIZE_COMMANDS = {
     "memory_mb": "request_memory",
     "disk_mb": "request_disk",
     "run_seconds": "allowed_execute_duration",
@@ -228,12 +228,12 @@ def describe_reason(name: str, value: float) -> str:
 
 def _risk(
     models: FailureModels,
-    data: Dataset,
+    data: JobDataset,
     probability: np.ndarray[Any, Any],
 ) -> dict[str, Any]:
     model = models.get(Horizon.SUBMIT)
     worst = int(np.argmax(probability))
-    reasons = model.reasons(model.select(data)[worst])[:REASONS]
+    reasons = model.reasons(model.select(data)[worst])[:REASONS_SHOWN]
     return {
         "horizon": str(Horizon.SUBMIT),
         "probability": float(np.mean(probability)),
@@ -256,7 +256,7 @@ def _risk(
 def _sizes(
     models: FailureModels,
     table: JobTable,
-    data: Dataset,
+    data: JobDataset,
     procs: Sequence[Proc],
     quantile: float,
 ) -> list[dict[str, Any]]:
@@ -270,7 +270,7 @@ def _sizes(
         place, sizes = record
         enough = sizes.quantile(quantile)
         suggested = model.suggest(data, first, keys, quantile)
-        command = COMMANDS[target]
+        command = SIZE_COMMANDS[target]
         level = model.history.levels[place]
         found.append(
             {
@@ -294,7 +294,7 @@ def _sizes(
     return found
 
 
-def _anomalies(models: FailureModels, data: Dataset) -> list[dict[str, Any]]:
+def _anomalies(models: FailureModels, data: JobDataset) -> list[dict[str, Any]]:
     odd: list[Anomaly] = against_habit(data)
     if models.anomalies is not None:
         odd += models.anomalies.find(data)

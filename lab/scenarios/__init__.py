@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Scenario:
     family: str
     weight: float
     about: str
-    set_up: Callable[[Batch, World], Cause]
+    set_up: Callable[[JobBatch, LabWorld], Cause]
 
 
 def load_scenarios() -> dict[str, Scenario]:

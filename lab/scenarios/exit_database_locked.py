@@ -5,13 +5,13 @@ Late in the run, so each futile release costs the whole run.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "exit"
 WEIGHT = 1.2
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     lock, ends = world.root / "soft" / f"{batch.number:04d}.lock", batch.lasts()
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.touch()

@@ -5,13 +5,13 @@ Restarts count for ever, so the policy holds it anew whenever it waits after a r
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "host"
 WEIGHT = 0.6
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = 1
     batch.seconds = batch.rng.uniform(10, 15)
     limit = 2

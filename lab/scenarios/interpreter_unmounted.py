@@ -5,13 +5,13 @@ Held with the same words as a wrong interpreter, until the area is back.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "executable"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     tool = world.root / "soft" / f"{batch.number:04d}" / "bin" / "sh"
     batch.shebang = f"#!{tool}"
     ends = batch.lasts()

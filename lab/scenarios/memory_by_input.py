@@ -5,13 +5,13 @@ Under a policy that looks at the usage of the run before, even a small run is he
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "memory"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     request = int(batch.submit["request_memory"])
     need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
     chance = batch.rng.choice((30, 50, 70))

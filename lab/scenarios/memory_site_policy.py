@@ -5,13 +5,13 @@ The hold carries the code of SYSTEM_PERIODIC_HOLD instead of that of the executi
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "memory"
 WEIGHT = 0.8
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit["request_memory"] = "32"
     need = batch.rng.randrange(90, 140)
     batch.work.append(batch.use_memory(need, seconds=14))

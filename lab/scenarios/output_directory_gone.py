@@ -6,13 +6,13 @@ directory anew, but it cannot put one where a file is.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     directory = batch.path("out")
     batch.stdout = "out/$(Process).out"
     batch.spool = False

@@ -5,13 +5,13 @@ The program writes it under another name. Releasing runs it all again for nothin
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     promised, real = batch.data(), batch.data()
     kept = [*batch.outputs, real]
     batch.outputs.append(promised)

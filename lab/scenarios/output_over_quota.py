@@ -5,13 +5,13 @@ Space is freed when somebody deletes something: at no particular time.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     ends = batch.lasts()
     batch.spool = False
     links = []

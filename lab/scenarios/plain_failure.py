@@ -5,13 +5,13 @@ Such jobs leave the queue as failed; they are here so that failing does not mean
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "none"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit.pop("on_exit_hold", None)
     batch.submit.pop("on_exit_hold_reason", None)
     batch.work.append(batch.failing_exit())

@@ -5,13 +5,13 @@ A hanging run is bad luck, so a release is the right thing here.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "policy"
 WEIGHT = 1.3
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit["periodic_hold"] = "JobStatus == 2 && time() - EnteredCurrentStatus > 9"
     if batch.rng.random() < 0.5:
         batch.submit["periodic_hold_reason"] = '"ran too long"'

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 0.7
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     name, ends = batch.data(), batch.lasts()
     batch.outputs.append(name)
     batch.spool = True

@@ -5,13 +5,13 @@ A release within the outage is futile, one after it succeeds; the text is the sa
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "url"
 WEIGHT = 2.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     path, ends = world.publish(batch.data()), batch.lasts()
     world.server.add_fault(path, 503, until=ends)
     batch.inputs.append(world.server.url(path))

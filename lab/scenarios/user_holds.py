@@ -5,13 +5,13 @@ Nothing is wrong; whether a release now is right only the owner knows.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "people"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.seconds = batch.rng.uniform(6, 12)
     why = batch.rng.choice(("waiting for new calibration", "to be checked", ""))
 

@@ -75,9 +75,9 @@ def draw_user(
     rng: Random, rank: int, shape: Shape, weights: Sequence[float], start: int, span: float
 ) -> User:
     """Draw the user of this rank; rank 0 submits most."""
-    name = names.OWNERS[rank % len(names.OWNERS)]
-    if rank >= len(names.OWNERS):
-        name += str(rank // len(names.OWNERS) + 1)
+    name = names.OWNER_NAMES[rank % len(names.OWNER_NAMES)]
+    if rank >= len(names.OWNER_NAMES):
+        name += str(rank // len(names.OWNER_NAMES) + 1)
     # Everybody has favourite mistakes.
     faults = [weight * rng.gammavariate(0.7, 1 / 0.7) + 1e-9 for weight in weights]
     deadline, deadlines = float(start), []

@@ -26,7 +26,13 @@ from condor_advice.model.metrics import (
     threshold_for_precision,
 )
 from condor_advice.preprocess.jobs.history import History
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -34,7 +40,7 @@ Parameters = dict[str, Any]
 
 MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
-COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
+THRESHOLD_COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
 
 
 class TooFewJobs(AdviceError):
@@ -64,7 +70,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SearchTrial:
     """Parameters, the rounds that served them best, and how they did on rows not seen."""
 
     parameters: Parameters
@@ -77,7 +83,7 @@ class Trial:
 class SearchResult:
     """The best trials, all trials for people, and the best ones' mean margins."""
 
-    best: list[Trial]
+    best: list[SearchTrial]
     trials: list[dict[str, Any]]
     rows: npt.NDArray[np.int64]
     margins: Floats
@@ -88,14 +94,16 @@ def train_models(
     horizons: Sequence[Horizon],
     labels: Labels,
     settings: TrainSettings,
-    split: Split | None = None,
+    split: TimeSplit | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> FailureModels:
     """Train one model per horizon on the part of the table before the split, or on all of it."""
     table = table.in_submit_order()
     if not len(table):
         raise TooFewJobs("there are no jobs in the table; check the files that were given")
-    moment = split or Split(float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0)
+    moment = split or TimeSplit(
+        float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0
+    )
     seen = table.known_at(moment.moment)
     maker = JobFeatures.for_table(seen, labels)
     history = History(maker.levels)
@@ -119,8 +127,8 @@ def train_models(
 
 
 def train_horizon(
-    data: Dataset,
-    split: Split,
+    data: JobDataset,
+    split: TimeSplit,
     settings: TrainSettings,
     say: Callable[[str], None] = lambda _text: None,
 ) -> HorizonModel:
@@ -176,7 +184,10 @@ def fit(
 
 
 def fit_members(
-    features: npt.NDArray[np.float32], label: Floats, best: Sequence[Trial], settings: TrainSettings
+    features: npt.NDArray[np.float32],
+    label: Floats,
+    best: Sequence[SearchTrial],
+    settings: TrainSettings,
 ) -> list[TreeEnsemble]:
     """Fit the best trials on all rows, each with a seed of its own; the rows are binned once."""
     import xgboost
@@ -194,7 +205,7 @@ def fit_members(
 
 def search(
     features: npt.NDArray[np.float32],
-    data: Dataset,
+    data: JobDataset,
     past: npt.NDArray[np.int64],
     settings: TrainSettings,
     say: Callable[[str], None],
@@ -231,7 +242,7 @@ def search(
                 ),
             )
         )
-    tried: list[Trial] = []
+    tried: list[SearchTrial] = []
     trials: list[dict[str, Any]] = []
     for number, parameters in enumerate(candidates):
         areas, rounds, margins = [], [], []
@@ -254,7 +265,7 @@ def search(
         say(f"{data.horizon}: trial {number + 1} of {len(candidates)}: ROC AUC {area:.4f}")
         # More rows than in the folds carry a few more rounds.
         more = int(1.15 * np.mean(rounds)) + 1
-        tried.append(Trial(parameters, more, area, np.concatenate(margins)))
+        tried.append(SearchTrial(parameters, more, area, np.concatenate(margins)))
     best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
     return SearchResult(
         best,
@@ -264,7 +275,7 @@ def search(
     )
 
 
-def time_folds(data: Dataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
+def time_folds(data: JobDataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
     """Cut the later half into `count` stretches; each is judged by what ended before it."""
     submit = np.sort(data.submit[rows])
     edges = [
@@ -313,7 +324,7 @@ def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
         for wanted in PRECISIONS
     }
     return found | {
-        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in COSTS
+        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in THRESHOLD_COSTS
     }
 
 

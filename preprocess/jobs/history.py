@@ -26,10 +26,10 @@ from condor_advice.gather.workloads.table import TEXT_COLUMNS, JobTable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
+LevelKeys = npt.NDArray[np.uint64]
 
 # A level is named for the columns that make its key.
-LEVELS: Mapping[str, tuple[str, ...]] = {
+HISTORY_LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "queue": ("queue",),
     "group": ("group",),
@@ -102,9 +102,9 @@ OUTCOME_FIELDS = (
 SUBMIT_FIELDS = ("submits", "submit_time", "log_request", "log_cpus", "batch", "submit_rate")
 START_FIELDS = ("starts", "start_time", "log_wait")
 QUEUE_FIELDS = ("queued", "queued_since", "running", "running_since")
-FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *START_FIELDS, *QUEUE_FIELDS)
+STATE_FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *START_FIELDS, *QUEUE_FIELDS)
 
-FEATURES = (
+HISTORY_FEATURES = (
     "outcomes",
     "fail_rate",
     "fail_last",
@@ -194,14 +194,14 @@ class Questions(NamedTuple):
 
 def features_of(level: str) -> tuple[str, ...]:
     """Return the names of the features that a level gives."""
-    return SHARED_FEATURES if level in SHARED_LEVELS else FEATURES
+    return SHARED_FEATURES if level in SHARED_LEVELS else HISTORY_FEATURES
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the history needs of a block of jobs, row by row."""
 
-    keys: Mapping[str, Keys]  # level -> key
+    keys: Mapping[str, LevelKeys]  # level -> key
     submit: Floats
     start: Floats  # NaN: never started
     end: Floats  # NaN: not ended
@@ -240,7 +240,7 @@ def usable_levels(table: JobTable) -> tuple[str, ...]:
     """Return the levels whose own columns this table knows; the others would repeat these."""
     known = {name for name, codes in table.text.items() if np.any(codes >= 0)}
     chosen = []
-    for level, columns in LEVELS.items():
+    for level, columns in HISTORY_LEVELS.items():
         own = [name for name in columns if name in TEXT_COLUMNS and name not in ("queue", "name")]
         if level in ("queue", "user_queue"):
             own.append("queue")
@@ -249,11 +249,11 @@ def usable_levels(table: JobTable) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str, Keys]:
+def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str, LevelKeys]:
     """Return a 64-bit key per job and level, the same in every process and on every machine."""
-    columns: dict[str, Keys] = {}
+    columns: dict[str, LevelKeys] = {}
 
-    def column(name: str) -> Keys:
+    def column(name: str) -> LevelKeys:
         if name not in columns:
             if name in table.text:
                 names = [*table.vocabularies[name].names, ""]
@@ -268,7 +268,7 @@ def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str
     keys = {}
     for level in levels:
         key = np.full(len(table), _hash(level), dtype=np.uint64)
-        for name in LEVELS[level]:
+        for name in HISTORY_LEVELS[level]:
             key = _mix(key ^ column(name))
         keys[level] = key
     return keys
@@ -278,7 +278,7 @@ class History:
     """The state of every level; `advance` moves it through events and answers questions."""
 
     def __init__(self, levels: Sequence[str], max_keys: int = 200_000) -> None:
-        self.levels = {name: Level(max_keys) for name in levels}
+        self.levels = {name: LevelState(max_keys) for name in levels}
         self.now = 0.0
 
     @property
@@ -290,7 +290,7 @@ class History:
         """Move through these events (in order); return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
-        step = Step(events)
+        step = HistoryStep(events)
         moment = Moment(events.take(events.is_question))
         answers = [
             moment.features(
@@ -332,16 +332,16 @@ class History:
         return history
 
 
-class Level:
+class LevelState:
     """Keys of one level and their state; the least recently touched are forgotten."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
         self.index: dict[int, int] = {}
-        self.state = np.zeros((1024, len(FIELDS)))
+        self.state = np.zeros((1024, len(STATE_FIELDS)))
         self.touched = np.zeros(1024)
 
-    def advance(self, distinct: Keys, which: Ints, step: Step, shared: bool) -> Floats:
+    def advance(self, distinct: LevelKeys, which: Ints, step: HistoryStep, shared: bool) -> Floats:
         """Work off a step; return the state of its key at each question, before its own event.
 
         `distinct` are the keys of the step, `which` says the key of each event. The result has
@@ -353,28 +353,28 @@ class Level:
         self.state[slots] = after.T
         return asked
 
-    def arrays(self) -> tuple[Keys, Floats]:
+    def arrays(self) -> tuple[LevelKeys, Floats]:
         """Return keys and their states."""
         keys = np.fromiter(self.index.keys(), dtype=np.uint64, count=len(self.index))
         slots = np.fromiter(self.index.values(), dtype=np.int64, count=len(self.index))
         return keys, self.state[slots]
 
-    def restore(self, keys: Keys, state: Floats) -> None:
+    def restore(self, keys: LevelKeys, state: Floats) -> None:
         """Take over keys and states saved by `arrays`."""
         self.index = {int(key): slot for slot, key in enumerate(keys)}
-        self.state = state.copy() if len(state) else np.zeros((1024, len(FIELDS)))
+        self.state = state.copy() if len(state) else np.zeros((1024, len(STATE_FIELDS)))
         self.touched = np.zeros(len(self.state))
 
-    def lookup(self, keys: Keys) -> Floats:
+    def lookup(self, keys: LevelKeys) -> Floats:
         """Return the states of these keys, zeros where a key was never seen."""
-        found = np.zeros((len(keys), len(FIELDS)))
+        found = np.zeros((len(keys), len(STATE_FIELDS)))
         for row, key in enumerate(keys):
             slot = self.index.get(int(key))
             if slot is not None:
                 found[row] = self.state[slot]
         return found
 
-    def _slots(self, distinct: Keys, now: float) -> Ints:
+    def _slots(self, distinct: LevelKeys, now: float) -> Ints:
         if len(self.index) + len(distinct) > self.max_keys:
             self._forget()
         slots = np.empty(len(distinct), dtype=np.int64)
@@ -387,7 +387,7 @@ class Level:
         if len(index) > len(self.state):
             grown = max(2 * len(self.state), len(index))
             self.state = np.concatenate(
-                [self.state, np.zeros((grown - len(self.state), len(FIELDS)))]
+                [self.state, np.zeros((grown - len(self.state), len(STATE_FIELDS)))]
             )
             self.touched = np.concatenate([self.touched, np.zeros(grown - len(self.touched))])
         self.touched[slots] = now
@@ -428,7 +428,7 @@ class Events:
         """Number of each event's job in the stream."""
         return self.numbers[self.job]
 
-    def key(self, level: str) -> Keys:
+    def key(self, level: str) -> LevelKeys:
         """Return the keys of one level."""
         keys = self.facts.keys[level][self.job]
         if level in LEVELS_KNOWN_AT_START:  # before, nobody knows where the job will run
@@ -528,7 +528,7 @@ def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Eve
     )
 
 
-class Step:
+class HistoryStep:
     """A stretch of events, and what each does to any key: computed once, used by every level."""
 
     def __init__(self, events: Events) -> None:
@@ -549,7 +549,7 @@ class Step:
         self._jobs = np.flatnonzero(mine)
         self._job = (np.cumsum(mine) - 1)[events.job]
 
-    def keys(self, level: str) -> tuple[Keys, Ints]:
+    def keys(self, level: str) -> tuple[LevelKeys, Ints]:
         """Return the distinct keys of a level, and which of them each event has."""
         if level in LEVELS_KNOWN_AT_START:
             distinct, which = np.unique(self.events.key(level), return_inverse=True)
@@ -574,7 +574,7 @@ class Step:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         probes = np.concatenate([place[self.questions], last])
-        state = np.empty((len(FIELDS), len(probes)))
+        state = np.empty((len(STATE_FIELDS), len(probes)))
         stop = 0
         for recurrence in self.recurrences:
             rows = slice(stop, stop + len(recurrence.changes.names))
@@ -828,7 +828,7 @@ class Moment:
     def features(self, state: Floats, names: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return one row per feature, one column per question; NaN where nothing is known.
 
-        `state` has one row per field of FIELDS. Only the features asked for are computed.
+        `state` has one row per field of STATE_FIELDS. Only the features asked for are computed.
         """
         values = _FeatureValues(self, state)
         features = np.empty((len(names), len(self.now)), dtype=np.float32)
@@ -846,7 +846,7 @@ class _FeatureValues:
 
     def __init__(self, moment: Moment, state: Floats) -> None:
         self._moment = moment
-        self._state = dict(zip(FIELDS, state, strict=True))
+        self._state = dict(zip(STATE_FIELDS, state, strict=True))
         self._values: dict[str, Floats] = {}
         self._formulas: Formulas = {
             **self._failure_rates(),
@@ -1017,7 +1017,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _mix(values: Keys) -> Keys:
+def _mix(values: LevelKeys) -> LevelKeys:
     """Scramble 64-bit numbers (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)

@@ -106,7 +106,7 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class JobDataset:
     """Questions of one horizon with their features and, where known, outcomes."""
 
     horizon: Horizon
@@ -121,9 +121,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, index: npt.NDArray[np.generic]) -> Dataset:
+    def take(self, index: npt.NDArray[np.generic]) -> JobDataset:
         """Return these questions."""
-        return Dataset(
+        return JobDataset(
             self.horizon,
             self.names,
             self.features[index],
@@ -140,7 +140,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class TimeSplit:
     """A moment that parts the past from the future.
 
     The past is what an observer at that moment could learn from: jobs that had ended. The
@@ -150,18 +150,18 @@ class Split:
     moment: float
 
     @classmethod
-    def at_share(cls, table: JobTable, share: float) -> Split:
+    def at_share(cls, table: JobTable, share: float) -> TimeSplit:
         """Split so that this share of the jobs was submitted before."""
         if not 0.0 < share < 1.0:
             raise UsageError(f"--split {share}: give a share between 0 and 1, such as 0.6")
         times = np.sort(table["submit_time"])
         return cls(float(times[int(share * len(times))]))
 
-    def past(self, data: Dataset) -> npt.NDArray[np.bool_]:
+    def past(self, data: JobDataset) -> npt.NDArray[np.bool_]:
         """Return which questions an observer at the moment could learn from."""
         return np.isfinite(data.label) & (data.end < self.moment)
 
-    def future(self, data: Dataset) -> npt.NDArray[np.bool_]:
+    def future(self, data: JobDataset) -> npt.NDArray[np.bool_]:
         """Return which questions were asked about jobs submitted later."""
         return np.isfinite(data.label) & (data.submit >= self.moment)
 
@@ -201,7 +201,7 @@ class JobFeatures:
 
     def datasets(
         self, table: JobTable, horizons: Sequence[Horizon], history: History | None = None
-    ) -> dict[Horizon, Dataset]:
+    ) -> dict[Horizon, JobDataset]:
         """Return one dataset per horizon; the table is taken in submit order."""
         table = table.in_submit_order()
         asked: list[Horizon] = [one for one in horizons if one is not Horizon.POST_MORTEM]
@@ -214,12 +214,12 @@ class JobFeatures:
         for part in self.stream(blocks(table, JOBS_PER_BLOCK), asked, history):
             whole[part.horizon].add(part)
         labels, ends = self.labels.of(table), table["end_time"]
-        found: dict[Horizon, Dataset] = {}
+        found: dict[Horizon, JobDataset] = {}
         for horizon in asked:
             data = whole[horizon].data
             if table.samples is not None and horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING):
                 data = _with_samples(data, table, table.samples)
-            found[horizon] = Dataset(
+            found[horizon] = JobDataset(
                 horizon,
                 data.names,
                 data.features,
@@ -238,7 +238,7 @@ class JobFeatures:
         tables: Iterable[JobTable],
         horizons: Sequence[Horizon],
         history: History | None = None,
-    ) -> Iterator[Dataset]:
+    ) -> Iterator[JobDataset]:
         """Yield features as the log goes by, in memory that does not grow with it.
 
         Labels are NaN here: an outcome is not known when its question is asked.
@@ -255,7 +255,7 @@ class JobFeatures:
                     continue
                 unknown = np.full(len(rows), np.nan)
                 mine = values[known[horizon]]
-                yield Dataset(
+                yield JobDataset(
                     horizon,
                     names[horizon],
                     (mine if len(rows) == len(events) else mine[:, rows]).T,
@@ -266,7 +266,7 @@ class JobFeatures:
                     unknown,
                 )
 
-    def at_submit(self, table: JobTable, history: History, now: float) -> Dataset:
+    def at_submit(self, table: JobTable, history: History, now: float) -> JobDataset:
         """Return the features of jobs that are about to be submitted, from a history as it is."""
         rows = np.arange(len(table))
         asked = questions_of(
@@ -275,7 +275,7 @@ class JobFeatures:
         known = self._known(Horizon.SUBMIT)
         values = _columns(asked, history.answer(asked))
         unknown = np.full(len(rows), np.nan)
-        return Dataset(
+        return JobDataset(
             Horizon.SUBMIT,
             self.names(Horizon.SUBMIT),
             values[known].T,
@@ -441,7 +441,7 @@ def _hashed_text(table: JobTable) -> Features:
     return counts
 
 
-def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Dataset:
+def _post_mortem(table: JobTable, submit: JobDataset, maker: JobFeatures) -> JobDataset:
     """Add what only the end reveals. For comparison with published figures, never to predict.
 
     Of the history only the user's levels stay: where the end is known, the others are noise.
@@ -469,7 +469,7 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
             axis=1,
         )
     columns[~np.isfinite(columns)] = np.nan
-    return Dataset(
+    return JobDataset(
         Horizon.POST_MORTEM,
         (
             *(submit.names[column] for column in kept),
@@ -484,7 +484,7 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
     )
 
 
-def _with_samples(data: Dataset, table: JobTable, samples: UsageSamples) -> Dataset:
+def _with_samples(data: JobDataset, table: JobTable, samples: UsageSamples) -> JobDataset:
     """Add what was last measured of each job before it is asked about."""
     # Samples are ordered by job and time; so is this number, which finds the last one before.
     span = 1.0 + float(np.max(np.r_[samples.time, data.asked], initial=0.0))
@@ -512,7 +512,7 @@ class _Filling:
     """A dataset of known length that is filled part by part: no part is copied twice."""
 
     def __init__(self, horizon: Horizon, names: tuple[str, ...], length: int) -> None:
-        self.data = Dataset(
+        self.data = JobDataset(
             horizon,
             names,
             np.empty((length, len(names)), dtype=np.float32),
@@ -524,7 +524,7 @@ class _Filling:
         )
         self._filled = 0
 
-    def add(self, part: Dataset) -> None:
+    def add(self, part: JobDataset) -> None:
         place = slice(self._filled, self._filled + len(part))
         for name in ("label", "row", "asked", "submit", "end"):
             getattr(self.data, name)[place] = getattr(part, name)

@@ -15,7 +15,7 @@ import pytest
 
 from condor_advice.gather.errors import UsageError
 from condor_advice.lab.simulate import PROFILES, Profile, SimulationResult, simulate
-from condor_advice.lab.truth import Hold, read_holds
+from condor_advice.lab.truth import LoggedHold, read_holds
 
 LOGS = Path(__file__).resolve().parents[1] / "logs"
 
@@ -26,7 +26,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
 
 
 @pytest.fixture(scope="module")
-def holds(result: SimulationResult) -> list[Hold]:
+def holds(result: SimulationResult) -> list[LoggedHold]:
     return read_holds([result.directory / "ap1" / "EventLog"])
 
 
@@ -71,7 +71,7 @@ def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: Simulati
 
 
 def test_the_counts_it_reports_are_those_in_the_log(
-    result: SimulationResult, holds: list[Hold]
+    result: SimulationResult, holds: list[LoggedHold]
 ) -> None:
     text = (result.directory / "ap1" / "EventLog").read_text()
     kinds = Counter(block[:3] for block in events_in(text))
@@ -98,7 +98,7 @@ def test_one_fault_has_old_and_new_wordings_and_codes(result: SimulationResult) 
 
 
 def test_the_truth_names_every_held_job_and_its_cause(
-    result: SimulationResult, holds: list[Hold]
+    result: SimulationResult, holds: list[LoggedHold]
 ) -> None:
     rows = {
         (row["cluster"], row["proc"]): row
@@ -110,7 +110,7 @@ def test_the_truth_names_every_held_job_and_its_cause(
 
 
 def test_no_cause_succeeds_that_cannot_and_the_same_reason_goes_both_ways(
-    result: SimulationResult, holds: list[Hold]
+    result: SimulationResult, holds: list[LoggedHold]
 ) -> None:
     rows = {
         (row["cluster"], row["proc"]): row
