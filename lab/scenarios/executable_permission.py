@@ -1,4 +1,4 @@
-"""The program on the execution points may not be executed, until staff put that right."""
+"""The program on the execution points is not executable until staff fix it."""
 
 from __future__ import annotations
 

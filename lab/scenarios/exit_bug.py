@@ -1,4 +1,4 @@
-"""The program has a bug that this data set always meets."""
+"""The program has a bug that this data set always triggers."""
 
 from __future__ import annotations
 

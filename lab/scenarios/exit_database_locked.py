@@ -1,6 +1,6 @@
-"""A data base that the program writes to is locked for some time.
+"""A database that the program writes to is locked for some time.
 
-Late in the run, so each futile release costs the whole run.
+It fails late, so each futile release costs a whole run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The program needs a licence server that is down for a while.
 
-It exits with an error; the owner has asked for a hold in that case.
+It exits with an error; the owner's submit file asks for a hold in that case.
 """
 
 from __future__ import annotations

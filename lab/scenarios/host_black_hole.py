@@ -1,6 +1,6 @@
 """A black hole: an execution point that ends every job at once with an error.
 
-It looks free, so it draws in job after job; elsewhere they would have run.
+It is always free, so it attracts job after job; they would have run elsewhere.
 """
 
 from __future__ import annotations

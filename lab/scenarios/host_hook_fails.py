@@ -1,6 +1,6 @@
 """The hook that prepares jobs on an execution point fails.
 
-HTCondor holds the job at once, though the job has nothing to do with it.
+HTCondor holds the job at once, though the job is not at fault.
 """
 
 from __future__ import annotations

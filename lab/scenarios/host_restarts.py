@@ -1,6 +1,6 @@
 """The starter of the job is killed again and again, and site policy holds the job.
 
-Restarts count for ever, so the policy holds it anew whenever it waits after a release.
+The count is never reset, so the policy holds the job again whenever it is idle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scratch disk of an execution point is full, so inputs cannot be written.
 
-Like a black hole it takes one job after the other and has them all held.
+Like a black hole it takes one job after another, and all are held.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The starter dies under the job; the job is only rescheduled, not held.
+"""The starter dies; the job is rescheduled, not held.
 
-It costs time and shows as a lost connection in the log. Later holds come from elsewhere.
+This costs time and appears as a lost connection in the log. Later holds have other causes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The job wrapper of an execution point fails, so jobs are sent back and start again.
+"""The job wrapper of an execution point fails, so jobs are requeued and start again.
 
-The owner has the job held after a number of starts.
+The owner's policy holds the job after a number of starts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An input file is written by another program, which is late.
+"""An input file comes from another program, which is late.
 
-The hold reason is the same as for a file that will never come; only time tells them apart.
+The hold reason is the same as for a file that never comes.
 """
 
 from __future__ import annotations

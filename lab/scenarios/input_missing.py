@@ -1,7 +1,6 @@
 """An input file was never there.
 
-The owner forgot to copy it to the access point. Each release ends in the same place until
-somebody does.
+The owner forgot to copy it to the access point. Every release is futile until somebody does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A directory of inputs is being rebuilt: gone now, back later.
 
-It is the classic of a data set that is refreshed in place while jobs start.
+A typical case: a data set is replaced in place while jobs start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The inputs together are larger than the owner allowed with max_transfer_input_mb.
 
-Held at the first match, and at each later one: only a larger limit helps.
+The job is held at every match; only a larger limit helps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An input file may not be read, until its permissions are put right.
+"""An input file is not readable until its permissions are fixed.
 
-Sometimes a nightly job of the group does that, sometimes nobody.
+Sometimes a cron job does that, sometimes nobody.
 """
 
 from __future__ import annotations

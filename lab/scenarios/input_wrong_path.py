@@ -1,6 +1,6 @@
 """The input exists, but the submit description names another directory.
 
-A typing error: an edit of TransferInput mends it, waiting does not.
+A typing error: editing TransferInput fixes it, waiting does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The script begins with an interpreter from a software area that is not mounted now.
+"""The script's interpreter is in a software area that is not mounted at the moment.
 
-Held with the same words as a wrong interpreter, until the area is back.
+The hold reason is the same as for a wrong interpreter.
 """
 
 from __future__ import annotations

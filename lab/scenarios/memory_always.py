@@ -1,6 +1,6 @@
-"""The job needs more memory than it asked for, in each run.
+"""The job needs more memory than it requests, in every run.
 
-Released unchanged it can never succeed; with a larger request it does.
+Released unchanged it never succeeds; with a larger request it does.
 """
 
 from __future__ import annotations

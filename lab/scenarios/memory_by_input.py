@@ -1,6 +1,6 @@
-"""The memory that a run needs depends on its data, and each run draws its data anew.
+"""The memory a run needs depends on its data, which is drawn anew for each run.
 
-Under a policy that looks at the usage of the run before, even a small run is held at once.
+Under a policy that sees the usage of the previous run, even a small run is held at once.
 """
 
 from __future__ import annotations

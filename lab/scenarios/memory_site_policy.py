@@ -1,6 +1,6 @@
-"""Far more memory than requested: the site policy of the access point steps in first.
+"""The job uses far more memory than requested, and the access point's policy holds it first.
 
-The hold carries the code of SYSTEM_PERIODIC_HOLD instead of that of the execution point.
+The hold has the code of SYSTEM_PERIODIC_HOLD, not that of the execution point.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The directory for standard output has become a file at the access point.
 
-Somebody packed the results into an archive of the same name. HTCondor would make a missing
-directory anew, but it cannot put one where a file is.
+Somebody packed the results into an archive of the same name. HTCondor creates a missing
+directory, but not where a file is.
 """
 
 from __future__ import annotations

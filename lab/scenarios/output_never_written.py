@@ -1,6 +1,6 @@
 """A file named in transfer_output_files is never written.
 
-The program writes it under another name. Releasing runs it all again for nothing.
+The program writes it under another name. A release repeats the whole run for nothing.
 """
 
 from __future__ import annotations

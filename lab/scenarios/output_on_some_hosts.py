@@ -1,6 +1,6 @@
 """An output file is not written on some execution points.
 
-A library there is older and the last step of the program skips quietly.
+A library is older there, and the program silently skips its last step.
 """
 
 from __future__ import annotations

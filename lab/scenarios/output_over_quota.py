@@ -1,6 +1,6 @@
-"""The owner is over quota at the access point, so nothing can be written back.
+"""The owner is over quota at the access point, so output cannot be written.
 
-Space is freed when somebody deletes something: at no particular time.
+Space is freed at a random time, when somebody deletes files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     links = []
     for proc in range(batch.procs):
         link = batch.path(batch.stdout.replace("$(Process)", str(proc)))
-        link.symlink_to("/dev/full")  # the kernel itself says: no space left on device
+        link.symlink_to("/dev/full")  # every write fails: no space left on device
         links.append(link)
 
     def free() -> None:

@@ -1,6 +1,6 @@
 """An output file is written in some runs and not in others.
 
-The search converges or not from a random start; each run draws anew.
+The search starts at random and may not converge; each run is a new draw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output is larger than max_transfer_output_mb; with some data sets only."""
+"""The output is larger than max_transfer_output_mb, for some data sets only."""
 
 from __future__ import annotations
 

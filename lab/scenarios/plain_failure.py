@@ -1,6 +1,6 @@
-"""The program has a bug and exits with an error, and nobody asked for a hold.
+"""The program has a bug and exits with an error, and no policy holds it.
 
-Such jobs leave the queue as failed; they are here so that failing does not mean being held.
+Such jobs leave the queue as failed, so that failing does not always mean being held.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The owner holds a job that has been evicted once, to look at it.
 
-The expression stays true while the job waits, so a release often ends before it runs.
+The expression stays true while the job is idle, so it is often held again before it runs.
 """
 
 from __future__ import annotations

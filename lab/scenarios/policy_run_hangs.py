@@ -1,6 +1,6 @@
 """The owner holds runs that take too long, because some hang for no known reason.
 
-A hanging run is bad luck, so a release is the right thing here.
+A run hangs by chance, so a release is right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A policy of the access point holds the jobs of a project for some time.
 
 SYSTEM_PERIODIC_HOLD is true while the project is over its share; SYSTEM_PERIODIC_RELEASE
-lets the jobs go again some time later, whether that has changed or not.
+releases the jobs some time later, whether it still is or not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The access point cannot store what the job sends: its spool is full for a while.
+"""The access point cannot store the job's output: its spool is full for a while.
 
 The job was spooled, so its output goes to the spool directory, and the write fails there.
 """

@@ -1,4 +1,4 @@
-"""Staff hold the batch because of the load it makes, and release it when that is over.
+"""Staff hold the batch because of its load, and release it later.
 
 If its owner releases it too early, they hold it again.
 """

@@ -9,6 +9,6 @@ WEIGHT = 0.7
 
 
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
-    batch.spool = False  # condor_submit does not take the two together
+    batch.spool = False  # condor_submit does not allow both
     batch.submit["hold"] = "True"
     return Cause("submitted on hold", transient=True)

@@ -1,6 +1,6 @@
-"""The credential for the data has expired, so the server refuses.
+"""The credential for the data has expired, so the server refuses the transfer.
 
-Renewed by a cron job for some owners; the others have to log in again.
+A cron job renews it for some owners; the others must log in again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The file server answers 503 for a while.
 
-A release within the outage is futile, one after it succeeds; the text is the same.
+A release during the outage is futile, one after it succeeds; the hold reason is the same.
 """
 
 from __future__ import annotations

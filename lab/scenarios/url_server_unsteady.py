@@ -1,6 +1,6 @@
-"""The file server fails in short fits over a longer time.
+"""The file server fails again and again for short periods.
 
-Between two fits the transfer works, so a quick second try often does.
+Transfers work in between, so a quick second try often succeeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The address is wrong and always will be."""
+"""The URL is wrong and always fails."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The owner holds the batch to wait for something, and means to release it.
+"""The owner holds the batch to wait for something, and plans to release it.
 
-Nothing is wrong; whether a release now is right only the owner knows.
+Nothing is wrong; only the owner knows when to release it.
 """
 
 from __future__ import annotations

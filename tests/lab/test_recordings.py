@@ -74,7 +74,7 @@ def test_the_command_lists_them_and_prints_their_tables() -> None:
     table = CliRunner().invoke(lab, ["recordings", "--table", NAMES[0]]).output.splitlines()
     assert table[-1].split()[-1] == str(entry["episodes"])
     refused = CliRunner().invoke(lab, ["recordings", "--table", "elsewhere"])
-    assert "no recording 'elsewhere'" in str(refused.exception)
+    assert "no recording named 'elsewhere'" in str(refused.exception)
 
 
 def test_together_they_are_at_most_8_megabytes() -> None:
@@ -189,7 +189,7 @@ def test_a_damaged_or_unknown_recording_is_refused(
     packed.write_bytes(packed.read_bytes()[:-4] + b"oops")
     with pytest.raises(RecordingError, match="damaged"):
         unpack("mine", tmp_path)
-    with pytest.raises(RecordingError, match="no recording 'other'; there are mine"):
+    with pytest.raises(RecordingError, match="no recording named 'other'; choose from mine"):
         unpack("other", tmp_path)
 
 
