@@ -1,14 +1,14 @@
-"""What was known of a user's earlier jobs at one moment: strictly causal, streaming, vectorised.
+"""What was known of earlier jobs at any moment: strictly causal, streaming, vectorised.
 
-Jobs become events (submit, start, end) and questions ("what is known of this job's like
-now?"), all put into one order of time. An outcome enters the history at the job's end and not a
-second earlier, so a feature cannot know what an observer could not have known.
+Jobs become events (submit, start, end) and questions ("what is known of similar jobs now?"), all
+sorted by time. An outcome enters the history when the job ends, so a feature never knows what an
+observer could not have known.
 
-For each *level* (the user, the user with this program, the queue, ...) and each key in it, a
-small vector of numbers is kept. Every number obeys a linear recurrence x <- a*x + b over the
+For each *level* (the user, the user with this program, the queue, ...) and each key in it, the
+history keeps a small vector of numbers. Each obeys a linear recurrence x <- a*x + b over the
 key's events: counts (a=1), rates that fade by outcome or by hour (a<1), "last time of" (a=0).
-Such recurrences compose, so a whole block of events is worked off by doubling steps in NumPy,
-and memory holds one block, the jobs now in the queue, and the keys, whatever the log's length.
+Such recurrences compose, so NumPy processes a whole block of events in doubling steps. Memory
+holds one block, the jobs in the queue, and the keys, however long the log is.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ HISTORY_LEVELS: Mapping[str, tuple[str, ...]] = {
     "cluster": ("user", "cluster"),
 }
 LEVELS_KNOWN_AT_START = ("execution_point",)
-# Levels that many users share tell of the pool's weather, not of one user's habits.
+# Levels that many users share describe the state of the pool, not one user's habits.
 SHARED_LEVELS = ("all", "queue", "group", "execution_point")
 
 FADE_BY_OUTCOME = {"last": 0.5, "few": 0.8, "many": 0.95}
 FADE_BY_HOURS = {"hour": 1.0, "day": 24.0, "ten_days": 240.0}
 MONTH_HOURS = 720.0
-LONG_RUN_SECONDS = 120.0  # outcomes of jobs that lived this long are kept apart
-MAX_POWER = 1000  # 0.95 to this power no longer shows beside 1
+LONG_RUN_SECONDS = 120.0  # outcomes of jobs that ran this long are also kept separately
+MAX_POWER = 1000  # 0.95 to this power is negligible
 BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
 
 # State of one key, in the order of `Changes`.
@@ -178,9 +178,8 @@ SHARED_FEATURES = (
     "wait_over_usual",
 )
 
-# Events of one second are taken in the order of their jobs, and for one job in this order;
-# ends come after everything else of that second, so that nobody profits from them yet.
-# Questions have even numbers.
+# Events of one second are processed in job order, and for one job in this order. Ends come after
+# everything else in that second, so that no question in it knows them. Questions are even.
 ASK_AT_SUBMIT, SUBMIT, ASK_AT_START, START, ASK_LATER, END = range(6)
 
 
@@ -199,7 +198,7 @@ def features_of(level: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the history needs of a block of jobs, row by row."""
+    """The columns of a block of jobs that the history needs, one row per job."""
 
     keys: Mapping[str, LevelKeys]  # level -> key
     submit: Floats
@@ -215,7 +214,7 @@ class Facts:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the columns other than the keys, by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "keys"}
 
     def take(self, rows: Ints) -> Facts:
         """Return these jobs."""
@@ -237,7 +236,7 @@ class Facts:
 
 
 def usable_levels(table: JobTable) -> tuple[str, ...]:
-    """Return the levels whose own columns this table knows; the others would repeat these."""
+    """Return the levels whose columns this table has; other levels would only repeat these."""
     known = {name for name, codes in table.text.items() if np.any(codes >= 0)}
     chosen = []
     for level, columns in HISTORY_LEVELS.items():
@@ -275,7 +274,7 @@ def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str
 
 
 class History:
-    """The state of every level; `advance` moves it through events and answers questions."""
+    """The state of every level; `advance` takes in events and answers questions."""
 
     def __init__(self, levels: Sequence[str], max_keys: int = 200_000) -> None:
         self.levels = {name: LevelState(max_keys) for name in levels}
@@ -287,7 +286,7 @@ class History:
         return [f"{level}.{feature}" for level in self.levels for feature in features_of(level)]
 
     def advance(self, events: Events) -> npt.NDArray[np.float32]:
-        """Move through these events (in order); return one row per question among them."""
+        """Take in these events (in order); return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
         step = HistoryStep(events)
@@ -302,7 +301,7 @@ class History:
         return np.concatenate(answers).T
 
     def answer(self, asked: Events) -> npt.NDArray[np.float32]:
-        """Answer questions from the state as it is, without moving it."""
+        """Answer questions from the present state, without changing it."""
         moment = Moment(asked)
         return np.concatenate(
             [
@@ -313,10 +312,10 @@ class History:
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the state as plain arrays, to be saved with a model."""
-        found: dict[str, npt.NDArray[np.generic]] = {"now": np.array(self.now)}
+        arrays: dict[str, npt.NDArray[np.generic]] = {"now": np.array(self.now)}
         for name, level in self.levels.items():
-            found[f"{name}.keys"], found[f"{name}.state"] = level.arrays()
-        return found
+            arrays[f"{name}.keys"], arrays[f"{name}.state"] = level.arrays()
+        return arrays
 
     @classmethod
     def from_arrays(
@@ -333,7 +332,7 @@ class History:
 
 
 class LevelState:
-    """Keys of one level and their state; the least recently touched are forgotten."""
+    """The keys of one level and their state; the least recently used are dropped."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
@@ -342,9 +341,9 @@ class LevelState:
         self.touched = np.zeros(1024)
 
     def advance(self, distinct: LevelKeys, which: Ints, step: HistoryStep, shared: bool) -> Floats:
-        """Work off a step; return the state of its key at each question, before its own event.
+        """Process a step; return the state of its key at each question, before its own event.
 
-        `distinct` are the keys of the step, `which` says the key of each event. The result has
+        `distinct` are the keys of the step, `which` gives the key of each event. The result has
         one row per field of the state, one column per question.
         """
         slots = self._slots(distinct, float(step.events.time[-1]))
@@ -360,19 +359,19 @@ class LevelState:
         return keys, self.state[slots]
 
     def restore(self, keys: LevelKeys, state: Floats) -> None:
-        """Take over keys and states saved by `arrays`."""
+        """Restore keys and states saved by `arrays`."""
         self.index = {int(key): slot for slot, key in enumerate(keys)}
         self.state = state.copy() if len(state) else np.zeros((1024, len(STATE_FIELDS)))
         self.touched = np.zeros(len(self.state))
 
     def lookup(self, keys: LevelKeys) -> Floats:
-        """Return the states of these keys, zeros where a key was never seen."""
-        found = np.zeros((len(keys), len(STATE_FIELDS)))
+        """Return the states of these keys; zeros for a key never seen."""
+        states = np.zeros((len(keys), len(STATE_FIELDS)))
         for row, key in enumerate(keys):
             slot = self.index.get(int(key))
             if slot is not None:
-                found[row] = self.state[slot]
-        return found
+                states[row] = self.state[slot]
+        return states
 
     def _slots(self, distinct: LevelKeys, now: float) -> Ints:
         if len(self.index) + len(distinct) > self.max_keys:
@@ -394,7 +393,7 @@ class LevelState:
         return slots
 
     def _forget(self) -> None:
-        """Keep the half of the keys that was touched last."""
+        """Keep the half of the keys that were used last."""
         keys = np.fromiter(self.index.keys(), dtype=np.uint64, count=len(self.index))
         slots = np.fromiter(self.index.values(), dtype=np.int64, count=len(self.index))
         kept = np.argsort(-self.touched[slots], kind="stable")[: self.max_keys // 2]
@@ -407,11 +406,11 @@ class LevelState:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events and questions in the order of time, each with the job that it is about."""
+    """Events and questions in time order, each with its job."""
 
     time: Floats
     kind: npt.NDArray[np.int8]
-    job: Ints  # which of the facts
+    job: Ints  # row in the facts
     facts: Facts
     numbers: Ints  # of the facts' jobs in the stream
 
@@ -420,7 +419,7 @@ class Events:
 
     @property
     def is_question(self) -> npt.NDArray[np.bool_]:
-        """True where a question stands, not an event."""
+        """True for questions, False for events."""
         return np.asarray(self.kind % 2 == 0)
 
     @property
@@ -431,7 +430,7 @@ class Events:
     def key(self, level: str) -> LevelKeys:
         """Return the keys of one level."""
         keys = self.facts.keys[level][self.job]
-        if level in LEVELS_KNOWN_AT_START:  # before, nobody knows where the job will run
+        if level in LEVELS_KNOWN_AT_START:  # unknown before the job starts
             keys[self.kind < ASK_AT_START] = 0
         return keys
 
@@ -440,7 +439,7 @@ class Events:
         return Events(self.time[index], self.kind[index], self.job[index], self.facts, self.numbers)
 
     def in_order(self) -> Events:
-        """Return the events in the order in which the world could have told them."""
+        """Return the events in the order in which an observer learns of them."""
         return self.take(np.lexsort((self.kind, self.row, self.kind == END, self.time)))
 
     def without_idle_facts(self) -> Events:
@@ -461,8 +460,8 @@ def stream(
 ) -> Iterator[tuple[Events, npt.NDArray[np.float32]]]:
     """Feed blocks of jobs (in submit order) through a history; yield questions and answers.
 
-    Steps end after a fixed number of events from the start of the log, whatever the blocks: a
-    log that is cut short gives bit by bit the same answers as far as it goes.
+    Each step has a fixed number of events, counted from the start of the log, whatever the
+    blocks are. So a log that is cut short gives bit for bit the same answers up to the cut.
     """
     waiting: Events | None = None
     rows = 0
@@ -471,7 +470,7 @@ def stream(
         rows += len(facts)
         waiting = block if waiting is None else _join(waiting, block)
         waiting = waiting.in_order()
-        # Later blocks bring nothing before this block's last submit.
+        # Later blocks have no event before this block's last submit.
         safe = (
             int(np.searchsorted(waiting.time, np.floor(facts.submit[-1]), side="left"))
             if len(facts)
@@ -487,7 +486,7 @@ def stream(
 
 
 def questions_of(facts: Facts, questions: Sequence[Questions]) -> Events:
-    """Return the questions alone, to be put to a history that is not to move."""
+    """Return the questions alone, for `History.answer`."""
     events = _events(facts, questions, 0)
     return events.take(events.is_question).in_order()
 
@@ -497,18 +496,18 @@ def _step(events: Events, history: History) -> tuple[Events, npt.NDArray[np.floa
     return events.take(events.is_question), answers
 
 
-def _join(one: Events, other: Events) -> Events:
+def _join(earlier: Events, later: Events) -> Events:
     return Events(
-        np.concatenate([one.time, other.time]),
-        np.concatenate([one.kind, other.kind]),
-        np.concatenate([one.job, other.job + len(one.facts)]),
-        one.facts.followed_by(other.facts),
-        np.concatenate([one.numbers, other.numbers]),
+        np.concatenate([earlier.time, later.time]),
+        np.concatenate([earlier.kind, later.kind]),
+        np.concatenate([earlier.job, later.job + len(earlier.facts)]),
+        earlier.facts.followed_by(later.facts),
+        np.concatenate([earlier.numbers, later.numbers]),
     )
 
 
 def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Events:
-    """Make events of jobs. Times are cut to whole seconds, which keeps sums exact."""
+    """Turn jobs into events. Times are rounded down to whole seconds, so sums stay exact."""
     submit, start, end = np.floor(facts.submit), np.floor(facts.start), np.floor(facts.end)
     facts = replace(facts, submit=submit, start=start, end=end)
     every = np.arange(len(facts))
@@ -529,7 +528,7 @@ def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Eve
 
 
 class HistoryStep:
-    """A stretch of events, and what each does to any key: computed once, used by every level."""
+    """A run of events and their effect on any key, computed once for all levels."""
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -554,15 +553,15 @@ class HistoryStep:
         if level in LEVELS_KNOWN_AT_START:
             distinct, which = np.unique(self.events.key(level), return_inverse=True)
             return distinct, which
-        # All events of a job have its key, so the jobs are sorted, not the events.
+        # All events of a job share its key, so sort the jobs, not the events.
         keys = self.events.facts.keys[level][self._jobs]
         distinct, which = np.unique(keys, return_inverse=True)
         return distinct, which[self._job]
 
     def states(self, which: Ints, before: Floats, shared: bool) -> tuple[Floats, Floats]:
-        """Return the state of its key at each question, and of every key at the end.
+        """Return the state of its key at each question, and the final state of every key.
 
-        `before` is the state of every key as the step begins, one row per field. The personal
+        `before` is the state of every key before the step, one row per field. The personal
         fields of a shared level stay 0.
         """
         # NumPy sorts 16-bit numbers in linear time.
@@ -588,7 +587,7 @@ class HistoryStep:
         return state[:, : len(self.questions)], state[:, len(self.questions) :]
 
 
-# Always the same, one per event, or made from the time since the key's previous event.
+# A constant, one factor per event, or a function of the time since the key's previous event.
 Factor = float | Floats | Callable[[Floats], Floats]
 
 
@@ -601,7 +600,7 @@ class Fade(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What events of one kind do to the fields that they change."""
+    """How events of one kind change their fields."""
 
     counts: Mapping[str, Floats]  # x <- x + term
     latest: Mapping[str, Floats]  # x <- term; the first is the event's own time
@@ -609,13 +608,13 @@ class Changes(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields in the order in which `Recurrence` keeps them."""
+        """The fields in the order of `Recurrence`."""
         faded = (name for fade in self.fades for name in fade.terms)
         return (*self.counts, *self.latest, *faded)
 
 
 class Recurrence:
-    """The fields that one kind of event changes, and their way through a step."""
+    """The fields that one kind of event changes, computed over a step."""
 
     def __init__(
         self, chosen: npt.NDArray[np.bool_], changes: Changes, names: Sequence[str]
@@ -639,7 +638,8 @@ class Recurrence:
         key = np.cumsum(opens) - 1
         longest = int(np.max(np.diff(np.r_[firsts, count])))
         carried = before[:, groups[firsts]]
-        # Behind the values after each event stand those before any: one look-up serves both.
+        # The values after each event come first, those before any event last, so that one
+        # lookup serves both.
         values = np.empty((len(before), count + before.shape[1]))
         values[:, count:] = before
         field = 0
@@ -665,8 +665,8 @@ class Recurrence:
             for row, term in zip(terms, fade.terms.values(), strict=True):
                 row[:] = term[taken]
             factor = _factor(fade.factor, taken, gap)
-            # The first event of a key takes up what was known before this step; its factor
-            # becomes 0, and so no product ever reaches into the key before it.
+            # The first event of a key adds the value from before this step. Its factor becomes
+            # 0, so that no product reaches into the previous key.
             terms[:, firsts] += factor[firsts] * carried[rows]
             factor[firsts] = 0.0
             _scan(factor, terms, longest)
@@ -691,17 +691,17 @@ def _scan(factor: Floats, terms: Floats, longest: int) -> None:
 
 
 def _by_hours(hours: float) -> Callable[[Floats], Floats]:
-    """Return the factor that halves in so many hours."""
+    """Return the decay factor with this half-life."""
     return lambda gap: np.exp2(-gap / (3600.0 * hours))
 
 
 def _outcomes(events: Events) -> Changes:
-    """Return what known outcomes do to a key."""
+    """Return how known outcomes change a key."""
     facts, job = events.facts, events.job
     failed, start = facts.outcome[job], facts.start[job]
     passed = 1.0 - failed
     one = np.ones(len(events))
-    # Jobs that were taken out of the queue have failed without running: two kinds of failing.
+    # Jobs removed from the queue failed without running, which is another kind of failure.
     ran = np.isfinite(start)
     run = np.maximum(np.nan_to_num(facts.end[job] - start), 0.0)
     long = run > LONG_RUN_SECONDS
@@ -716,7 +716,7 @@ def _outcomes(events: Events) -> Changes:
         return Fade(fade, terms, personal)
 
     def faded_where(some: npt.NDArray[np.bool_], fade: float, **values: Floats) -> Fade:
-        """Only some events count; at the others the value stays."""
+        """Fade at some events only; at the others the value stays."""
         terms = {name: some * (1.0 - fade) * value for name, value in values.items()}
         return Fade(np.where(some, fade, 1.0), terms)
 
@@ -770,7 +770,7 @@ def _outcomes(events: Events) -> Changes:
 
 
 def _submits(events: Events) -> Changes:
-    """Return what submits do to a key."""
+    """Return how submits change a key."""
     one = np.ones(len(events))
     return Changes(
         {"submits": one},
@@ -787,7 +787,7 @@ def _submits(events: Events) -> Changes:
 
 
 def _starts(events: Events) -> Changes:
-    """Return what starts do to a key."""
+    """Return how starts change a key."""
     many = FADE_BY_OUTCOME["many"]
     wait = np.log1p(np.maximum(events.time - events.facts.submit[events.job], 0.0))
     return Changes(
@@ -798,7 +798,7 @@ def _starts(events: Events) -> Changes:
 
 
 def _queue_moves(events: Events) -> Floats:
-    """Return what each event adds to the numbers queued and running, and to their times.
+    """Return what each event adds to the numbers of queued and running jobs, and to their times.
 
     One row per field of QUEUE_FIELDS, one column per event.
     """
@@ -812,7 +812,7 @@ def _queue_moves(events: Events) -> Floats:
 
 
 class Moment:
-    """Questions, and the way from the state of their keys to features."""
+    """Questions, and how the state of their keys becomes features."""
 
     def __init__(self, asked: Events) -> None:
         facts, job = asked.facts, asked.job
@@ -1002,13 +1002,13 @@ class _FeatureValues:
 
 
 def _mean(faded: Floats, fade: float, count: Floats) -> Floats:
-    """Return a mean that fades by outcome, from its sum; NaN where there is no outcome."""
+    """Return a fading mean from its fading sum; NaN where there is no outcome."""
     return faded / (1.0 - _powers(fade)[np.minimum(count, MAX_POWER).astype(np.int64)])
 
 
 @lru_cache
 def _powers(base: float) -> Floats:
-    """Return the powers of a fade up to where 1 less the power is 1."""
+    """Return the powers of a fade, up to where they are negligible."""
     return np.asarray(np.power(base, np.arange(MAX_POWER + 1.0)))
 
 

@@ -12,13 +12,14 @@ from condor_advice.lab.workload import simulate_jobs
 from condor_advice.preprocess.jobs import history as history_module
 from condor_advice.preprocess.jobs.history import STATE_FIELDS, History
 from condor_advice.preprocess.jobs.horizons import (
-    PREDICTIVE,
     Horizon,
     JobDataset,
     JobFeatures,
     Labels,
     TimeSplit,
 )
+
+PREDICTIVE = [horizon for horizon in Horizon if horizon is not Horizon.POST_MORTEM]
 
 
 @pytest.fixture(scope="module")
