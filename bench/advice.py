@@ -52,7 +52,7 @@ print(htcondor2.Schedd().query(sys.argv[1], sys.argv[2].split(",")))
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CommandCost:
     """The least that a command took."""
 
     cpu: float
@@ -67,28 +67,32 @@ def report(benchmark: str, unit: str, value: float, **more: object) -> None:
     )
 
 
-def run(command: Sequence[str], env: dict[str, str]) -> Cost:
+def run(command: Sequence[str], env: dict[str, str]) -> CommandCost:
     """Run a command once; it must succeed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(spent, wall)
+    return CommandCost(spent, wall)
 
 
-def race(commands: dict[str, Sequence[str]], rounds: int, env: dict[str, str]) -> dict[str, Cost]:
+def race(
+    commands: dict[str, Sequence[str]], rounds: int, env: dict[str, str]
+) -> dict[str, CommandCost]:
     """Run commands in turns; return the best of each, after one round that does not count."""
-    found: dict[str, list[Cost]] = {name: [] for name in commands}
+    found: dict[str, list[CommandCost]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
         for name, command in commands.items():
             found[name].append(run(command, env))
     return {
-        name: Cost(min(c.cpu for c in costs[1:]), min(c.wall for c in costs[1:]))
+        name: CommandCost(min(c.cpu for c in costs[1:]), min(c.wall for c in costs[1:]))
         for name, costs in found.items()
     }
 
 
-def compare(benchmark: str, ours: Cost, floor: Cost, target: float, **more: object) -> None:
+def compare(
+    benchmark: str, ours: CommandCost, floor: CommandCost, target: float, **more: object
+) -> None:
     """Print how many times the floor ours took."""
     ratio = ours.cpu / floor.cpu
     report(
@@ -144,7 +148,7 @@ def held_job(store: Path) -> tuple[str, str]:
     return str(one.job), str(one.episode)
 
 
-def bench_cold(store: Path, rounds: int, env: dict[str, str]) -> Cost:
+def bench_cold(store: Path, rounds: int, env: dict[str, str]) -> CommandCost:
     """One job from a store."""
     job, episode = held_job(store)
     costs = race(
@@ -159,7 +163,7 @@ def bench_cold(store: Path, rounds: int, env: dict[str, str]) -> Cost:
     return costs["ours"]
 
 
-def bench_many(directory: Path, jobs: int, cold: Cost, env: dict[str, str]) -> None:
+def bench_many(directory: Path, jobs: int, cold: CommandCost, env: dict[str, str]) -> None:
     """Thousands of held jobs in one call."""
     path = make_store(directory, 4 * jobs, 0.6)
     with Store(path) as store, store.transaction() as db:

@@ -37,7 +37,7 @@ SLICE_SECONDS = 0.05
 
 
 @dataclass
-class Sample:
+class SoakSample:
     """The follower at one moment of the soak."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Soak:
     gaps: int
     seconds: float
     rotations: int
-    samples: list[Sample]
+    samples: list[SoakSample]
 
     @property
     def lag_seconds(self) -> list[float]:
@@ -123,7 +123,7 @@ def soak(directory: Path, *, hours: float, speed: float, log_mb: float) -> Soak:
     start = time.monotonic()
     writer.start()
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    samples: list[Sample] = []
+    samples: list[SoakSample] = []
     pause = max(0.2, min(5.0, events / rate / 200))
     try:
         while not samples or samples[-1].stored < events:
@@ -131,7 +131,7 @@ def soak(directory: Path, *, hours: float, speed: float, log_mb: float) -> Soak:
             assert follower.poll() is None, f"the follower ended with {follower.returncode}"
             memory, cpu = usage(follower.pid)
             stored, seconds = count(store_path), time.monotonic() - start
-            samples.append(Sample(seconds, written.value, stored, memory, cpu, turned.value))
+            samples.append(SoakSample(seconds, written.value, stored, memory, cpu, turned.value))
             if not writer.is_alive() and len(samples) > 100 and stored == samples[-100].stored:
                 break  # it has stopped making progress: the figures will tell
         taken = time.monotonic() - start

@@ -1,7 +1,7 @@
-"""A local HTTP server that job inputs come from, with faults that begin and end by the clock.
+"""A local HTTP server for job inputs, with faults that begin and end at set times.
 
-Each path has its own list of faults, so that one data set can be away while the rest of the
-server is well. Content is made up from the path: the same path always gives the same bytes.
+Each path has its own list of faults, so one data set can be unavailable while the rest of
+the server works. Content is derived from the path: the same path always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """What the server does instead of serving, while `active()` says so."""
+class ServerFault:
+    """What the server answers instead of the file, while `active()` is true."""
 
-    status: int  # 0: accept, send the header, then almost nothing
+    status: int  # HTTP status; 0: send the header, then stall
     active: Callable[[], bool]
 
 
 def content_of(path: str) -> bytes:
-    """The bytes behind a path: between 200 and some 8,000, fixed by the path alone."""
+    """Return the content of a path: 200 to about 8,000 bytes that depend on the path alone."""
     digest = hashlib.sha256(path.encode()).digest()
     return digest * (7 + digest[0])
 
 
 class FileServer:
-    """Serves GET and takes PUT on a free port of the loopback interface.
+    """Serves GET, HEAD and PUT on a free loopback port.
 
-    Use it as a context manager; `url(path)` names a file, `add_fault` makes one misbehave.
+    Use it as a context manager; `url(path)` names a file, `add_fault` makes it fail.
     """
 
     def __init__(self) -> None:
-        self._faults: dict[str, list[Fault]] = {}
+        self._faults: dict[str, list[ServerFault]] = {}
         self._closing = threading.Event()
         faults, closing = self._faults, self._closing
 
@@ -71,8 +71,8 @@ class FileServer:
                     self.wfile.write(body)
 
             def _stall(self, length: int) -> None:
-                # The client must see a transfer that has begun: a connection that is
-                # refused is another fault with another hold reason.
+                # The client must see a transfer begin: a refused connection is another
+                # fault with another hold reason.
                 self.send_response(200)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
@@ -85,7 +85,7 @@ class FileServer:
                 pass
 
             def handle(self) -> None:
-                # The plug-in may give up first; that is the client's business.
+                # The transfer plug-in may give up first; that is no error here.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     super().handle()
 
@@ -97,11 +97,11 @@ class FileServer:
 
     @property
     def port(self) -> int:
-        """The port that the system chose."""
+        """The port, chosen by the kernel."""
         return int(self._server.server_address[1])
 
     def url(self, path: str) -> str:
-        """The address of `path`, which begins with a slash."""
+        """Return the URL of `path`, which begins with a slash."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def add_fault(
@@ -112,16 +112,16 @@ class FileServer:
         since: float = 0.0,
         unless: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Answer `path` with `status` from `since` to `until` (Unix times; None is for ever).
+        """Answer `path` with `status` from `since` to `until` (Unix times; None: for ever).
 
-        `unless` ends the fault early, when somebody has mended what was wrong.
+        `unless` ends the fault early, once somebody has fixed it.
         """
 
         def active() -> bool:
             now = time.time()
             return since <= now and (until is None or now < until) and not unless()
 
-        self._faults.setdefault(path, []).append(Fault(status, active))
+        self._faults.setdefault(path, []).append(ServerFault(status, active))
 
     def __enter__(self) -> FileServer:
         self._thread.start()

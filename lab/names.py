@@ -1,14 +1,14 @@
-"""Neutral names: the same programs, files and batches occur with every cause and with none.
+"""Neutral names for programs, files and batches, the same for all causes.
 
-Whatever a scenario does, what it is called is drawn from here, so that no model can learn
-the cause from a name. A test checks that names and scenarios do not go together.
+Every scenario draws its names from here, so that no model can learn the cause from a name.
+A test checks that names and scenarios are independent.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-OWNERS = (
+OWNER_NAMES = (
     "amara",
     "bjorn",
     "chiara",
@@ -110,17 +110,17 @@ _DATA_ENDINGS = (".dat", ".csv", ".h5", ".json", ".npy", ".tar", ".txt", ".zip")
 
 
 def program(rng: Random) -> str:
-    """A file name for an executable."""
+    """Draw a file name for an executable."""
     return rng.choice(_PROGRAMS) + rng.choice(_PROGRAM_ENDINGS)
 
 
 def data(rng: Random) -> str:
-    """A file name for an input or an output."""
+    """Draw a file name for an input or an output."""
     return f"{rng.choice(_DATA)}_{rng.randrange(1000):03d}{rng.choice(_DATA_ENDINGS)}"
 
 
 def arguments(rng: Random) -> str:
-    """Arguments as people write them; no program here looks at them."""
+    """Draw arguments as users write them; no program in the lab reads them."""
     words = []
     for _ in range(rng.randrange(4)):
         flag = rng.choice(("--seed", "--chunk", "--threads", "--level", "-n", "-k", "--step"))
@@ -131,5 +131,5 @@ def arguments(rng: Random) -> str:
 
 
 def batch(rng: Random) -> str:
-    """A batch name."""
+    """Draw a batch name."""
     return f"{rng.choice(PROJECTS)}-{rng.choice(_DATA)}-{rng.randrange(100):02d}"

@@ -1,9 +1,9 @@
-"""The people of the lab: who they are, and what they do about a held job.
+"""The lab's job owners, and what they do about a held job.
 
-What an owner does depends on a habit and on what there is to see: the hold reason, how
-often the job was held before, and what came of the last release of such a hold. It never
-depends on the cause, which they cannot see. That makes the recorded releases a biased
-sample, as on any real access point; `RandomisedOwner` gives the unbiased one.
+An owner acts by habit and by what they can see: the hold reason, how often the job was held
+before, and what came of earlier releases with that hold code. They never act on the cause,
+which they cannot see. So the recorded releases are a biased sample, as on any real access
+point; `RandomisedOwner` gives an unbiased one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from condor_advice.lab import names
 
@@ -36,42 +35,30 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do and after how many seconds; `whole_cluster` acts on all its held jobs."""
+class OwnerDecision:
+    """What to do, and after how many seconds."""
 
-    action: str  # a key of BEHAVIOURS, without now and later
+    action: str  # "release", "fix", "remove" or "ignore"
     delay: float
-    whole_cluster: bool = False
-
-
-class Actor(Protocol):
-    """Somebody who answers a hold."""
-
-    name: str
-
-    def decide(self, sight: Sight) -> Decision:
-        """Choose what to do about one hold."""
-
-    def learn(self, sight: Sight, succeeded: bool) -> None:
-        """Take note of what came of a release."""
+    whole_cluster: bool = False  # act on all held jobs of the cluster
 
 
 @dataclass(slots=True)
 class Owner:
-    """A person with habits of their own."""
+    """An owner with habits of their own."""
 
     name: str
     rng: Random
     habit: dict[str, float]
     skill: float  # how often a fix is the right one
     haste: float  # multiplies every delay
-    patience: int  # holds of one job after which they mostly give up
+    patience: int  # holds of one job after which they usually give up
     sweeping: float  # how often they act on the whole cluster
-    _seen: dict[int, float] = field(default_factory=dict)  # code -> lately successful?
+    _seen: dict[int, float] = field(default_factory=dict)  # hold code -> recent share of successes
 
     @classmethod
     def draw(cls, name: str, seed: str, behaviours: Mapping[str, float]) -> Owner:
-        """Make a person up; the mean over many is `behaviours`."""
+        """Draw an owner; over many owners the mean habit is `behaviours`."""
         rng = Random(f"{seed}/owner/{name}")
         habit = {what: share * rng.gammavariate(1.5, 1 / 1.5) for what, share in behaviours.items()}
         return cls(
@@ -84,8 +71,8 @@ class Owner:
             sweeping=rng.uniform(0, 0.6),
         )
 
-    def decide(self, sight: Sight) -> Decision:
-        """Weigh the habit by what the hold looks like, then draw."""
+    def decide(self, sight: Sight) -> OwnerDecision:
+        """Weight the habit by what the hold looks like, then draw."""
         weights = dict(self.habit)
         for what, factor in _impression(sight, self.name).items():
             weights[what] *= factor
@@ -103,19 +90,19 @@ class Owner:
         low, typical = _DELAYS[chosen]
         delay = (low + self.rng.expovariate(1 / typical)) * self.haste
         action = "release" if chosen.startswith("release") else chosen
-        return Decision(action, delay, whole_cluster=self.rng.random() < self.sweeping)
+        return OwnerDecision(action, delay, whole_cluster=self.rng.random() < self.sweeping)
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
-        """Remember the last outcomes of this hold code, the latest most."""
+        """Remember the outcomes of this hold code; recent ones count most."""
         before = self._seen.get(sight.code, 0.5)
         self._seen[sight.code] = 0.5 * before + 0.5 * succeeded
 
     def gets_it_right(self) -> bool:
-        """Whether this time the fix is the right one."""
+        """Draw whether the fix is the right one this time."""
         return self.rng.random() < self.skill
 
 
-_DELAYS = {  # seconds: the least, and the mean of what comes on top
+_DELAYS = {  # seconds: minimum, and mean of the exponential part added to it
     "release_now": (1, 4),
     "release_later": (15, 60),
     "fix": (8, 35),
@@ -125,7 +112,7 @@ _DELAYS = {  # seconds: the least, and the mean of what comes on top
 
 
 def _impression(sight: Sight, owner: str) -> dict[str, float]:
-    """How a hold looks to somebody who reads its reason."""
+    """Return factors for the habit, from what the hold reason suggests."""
     text = sight.reason.lower()
     if sight.code == 1:
         mine = f"by user {owner}" in text
@@ -147,33 +134,34 @@ def _impression(sight: Sight, owner: str) -> dict[str, float]:
 
 @dataclass(slots=True)
 class RandomisedOwner:
-    """Releases every hold after a delay that depends on nothing: unbiased truth.
+    """Releases every hold after a delay that depends on nothing, for unbiased truth.
 
-    A job is released a number of times that was drawn before it ever ran, so that where
-    the releases stop says nothing either.
+    How many times a job is released is drawn before it runs, so the last release says
+    nothing about the job either.
     """
 
     name: str
     rng: Random
-    skill: float = 0.0
 
-    def decide(self, sight: Sight) -> Decision:
+    def decide(self, sight: Sight) -> OwnerDecision:
         """Always release; only the delay is drawn."""
-        return Decision("release", 1 + self.rng.expovariate(1 / 35))
+        return OwnerDecision("release", 1 + self.rng.expovariate(1 / 35))
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
-        """Nothing is learnt: that would bias what is chosen next."""
+        """Learn nothing: that would bias the next decision."""
 
     def gets_it_right(self) -> bool:
-        """Never asked: a randomised owner does not fix."""
+        """Return False: a randomised owner fixes nothing."""
         return False
 
 
 def population(
     count: int, seed: str, behaviours: Mapping[str, float], randomised: bool
 ) -> dict[str, Owner | RandomisedOwner]:
-    """The owners of a run by name."""
-    chosen = Random(f"{seed}/owners").sample(names.OWNERS, k=min(count, len(names.OWNERS)))
+    """Draw the owners of a run, by name."""
+    chosen = Random(f"{seed}/owners").sample(
+        names.OWNER_NAMES, k=min(count, len(names.OWNER_NAMES))
+    )
     if randomised:
         return {name: RandomisedOwner(name, Random(f"{seed}/owner/{name}")) for name in chosen}
     return {name: Owner.draw(name, seed, behaviours) for name in chosen}

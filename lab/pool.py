@@ -1,14 +1,15 @@
-"""A private HTCondor pool: its directory, its configuration, its daemons.
+"""Run a private HTCondor pool: its directory, configuration and daemons.
 
     with Pool() as pool:
         cluster = pool.submit("executable = /bin/true\\nqueue")
         pool.wait_for(cluster, JobStatus.COMPLETED)
 
-Every pool has its own directory and its own ports, so several run side by side. Leaving
-the `with` block stops it; if the process that started it dies, even by `kill -9`, its
-keeper (`keeper.py`) stops it and leaves no daemon and no job behind.
+Every pool has its own directory and ports, so several can run side by side. Leaving the
+`with` block stops it. If the process that started it dies, even by `kill -9`, its keeper
+(`keeper.py`) stops all daemons and jobs.
 
-By hand: `python -m condor_advice.lab.pool start|stop|status DIR` and `… run DIR COMMAND`.
+On the command line: `python -m condor_advice.lab.pool start|stop|status DIR`, or
+`… run DIR COMMAND`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from condor_advice.gather.events import JobStatus
 from condor_advice.lab.install_pool import HTCondor, PoolUnavailable, install
 
 KEEPER = Path(__file__).with_name("keeper.py")
-# Which account root's daemons appear as: any that exists and is not root will do.
+# The account that root's daemons appear as: any existing one other than root will do.
 BORROWED_ACCOUNTS = ("games", "daemon", "bin")
 DAEMONS = ("COLLECTOR", "NEGOTIATOR", "SCHEDD")
 
 CONFIG = """\
-# Written anew at each start; put settings of your own into {directory}/config.d/.
+# Rewritten at each start; put your own settings into {directory}/config.d/.
 BIN = {htcondor.bin}
 SBIN = {htcondor.sbin}
 LIB = {htcondor.lib}
@@ -57,12 +58,12 @@ EXECUTE = $(LOCAL_DIR)/execute
 LOCAL_CONFIG_FILE =
 LOCAL_CONFIG_DIR = $(LOCAL_DIR)/config.d
 
-# A master started by root would otherwise rewrite the machine's sysctls.
+# Otherwise a master started by root changes the machine's sysctls.
 ENABLE_KERNEL_TUNING = false
 # Tools run by root must stay uid 0 when they authenticate. Daemons never run as root here.
 CONDOR_IDS = 0.0
 
-# One machine, on loopback, each port chosen by the kernel.
+# One machine, on loopback; the kernel chooses each port.
 CONDOR_HOST = 127.0.0.1
 COLLECTOR_HOST = 127.0.0.1:0
 NETWORK_INTERFACE = 127.0.0.1
@@ -106,7 +107,7 @@ JOB_STOP_DELAY = 0
 JOB_STOP_COUNT = 100
 JOB_IS_FINISHED_INTERVAL = 0
 JOB_IS_FINISHED_COUNT = 100
-# Below 5 the shadow takes the starter for lost now and then (events 022 and 023).
+# Below 5 the shadow sometimes believes the starter is lost (events 022 and 023).
 STARTER_UPDATE_INTERVAL = 5
 STARTER_INITIAL_UPDATE_INTERVAL = 1
 STARTER_UPDATE_INTERVAL_TIMESLICE = 1
@@ -118,7 +119,7 @@ DAGMAN_USER_LOG_SCAN_INTERVAL = 1
 DAGMAN_SUBMIT_DELAY = 0
 DAGMAN_MAX_SUBMITS_PER_INTERVAL = 100
 DAGMAN_PENDING_REPORT_INTERVAL = 5
-# Otherwise DAGs with logs below /tmp, where tests live, abort.
+# Otherwise DAGs with logs below /tmp, where the tests are, abort.
 DAGMAN_USE_STRICT = 0
 
 # Execution points: one partitionable slot each, of a made-up size.
@@ -152,23 +153,23 @@ DAEMON_LIST = {daemon_list}
 
 
 class PoolError(Unreachable):
-    """The pool did not do what was asked; the message carries what its logs say."""
+    """The pool failed; the message quotes its logs."""
 
 
 @dataclass(frozen=True)
 class ExecutionPoint:
-    """One startd. Several share the machine, each with its own name, size and character."""
+    """One startd. Several share the machine, each with its own name, size and settings."""
 
     name: str
     cpus: int = 32
     memory_mb: int = 32768
-    # Settings of this startd and its starters alone, for example STARTD_ATTRS.
+    # Settings for this startd and its starters only, for example STARTD_ATTRS.
     config: Mapping[str, str] = field(default_factory=dict)
-    # Its environment, for example _CONDOR_USER_JOB_WRAPPER: inherited by its starters.
+    # Environment, inherited by its starters, for example _CONDOR_USER_JOB_WRAPPER.
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def as_config(self) -> str:
-        """Let the master start it under its own local name (HTCondor's `-local-name`)."""
+        """Return configuration that starts it with HTCondor's `-local-name`."""
         daemon, name = self.daemon, self.name.upper()
         settings = {
             "STARTD_NAME": self.name,
@@ -195,16 +196,16 @@ class ExecutionPoint:
 
 @dataclass(frozen=True)
 class EventLog:
-    """The access point's own event log, over all jobs (HTCondor's EVENT_LOG)."""
+    """Settings of the access point's global event log (HTCondor's EVENT_LOG)."""
 
     max_size_bytes: int = 1_000_000
     max_rotations: int = 5
     format_options: str = ""  # for example "ISO_DATE, UTC, SUB_SECOND", "JSON" or "XML"
-    # Attributes that a 028 event repeats after each event.
+    # Attributes of the 028 event after each event.
     ad_attributes: Sequence[str] = ()
 
     def as_config(self) -> str:
-        """Spell the settings."""
+        """Return the settings as configuration."""
         return "\n".join(
             [
                 "EVENT_LOG = $(LOCAL_DIR)/events/EventLog",
@@ -219,9 +220,9 @@ class EventLog:
 class Pool:
     """One personal pool in one directory.
 
-    As root the daemons, and the commands given to `run`, see themselves as an ordinary
-    account (`account`), because HTCondor runs no jobs for root; on disk their files
-    belong to root. In-process `htcondor2` needs nothing of the kind.
+    HTCondor runs no jobs for root. So for root, the daemons and the commands given to `run`
+    appear as an ordinary account (`account`); on disk their files belong to root. In-process
+    `htcondor2` does not need this.
     """
 
     def __init__(
@@ -236,10 +237,9 @@ class Pool:
     ) -> None:
         """Describe a pool; nothing is written or started yet.
 
-        Without a `directory` the pool gets one of its own below the temporary directory,
-        and takes it away when it stops. `config` is HTCondor configuration that comes
-        last, so it overrides everything here. `execution_points=()` makes a pool whose
-        jobs stay idle.
+        Without a `directory` the pool uses a temporary one and removes it when it stops.
+        `config` is HTCondor configuration that comes last, so it overrides everything
+        here. With `execution_points=()` all jobs stay idle.
         """
         self._temporary = directory is None
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="condor-pool-"))).resolve()
@@ -255,7 +255,7 @@ class Pool:
 
     @property
     def config_file(self) -> Path:
-        """What CONDOR_CONFIG names."""
+        """The file that CONDOR_CONFIG names."""
         return self.directory / "condor_config"
 
     @property
@@ -265,7 +265,7 @@ class Pool:
 
     @property
     def event_log(self) -> Path:
-        """The access point's event log; its rotations stand beside it."""
+        """The global event log; its rotations are beside it."""
         return self.directory / "events" / "EventLog"
 
     @property
@@ -282,7 +282,7 @@ class Pool:
             environ.update(USER=self.account, LOGNAME=self.account, HOME=home)
         return environ
 
-    # ---- life -------------------------------------------------------------------------
+    # ---- start and stop -------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.start()
@@ -294,13 +294,13 @@ class Pool:
     def start(self, *, keep_after_exit: bool = False, timeout_seconds: float = 60) -> None:
         """Start the daemons and wait until they answer.
 
-        The pool ends with this process, however that ends, unless `keep_after_exit`.
+        The pool stops when this process exits, for any reason, unless `keep_after_exit`.
         """
         if self.is_running():
-            raise PoolError(f"{self.directory}: a pool runs here already; stop it first")
+            raise PoolError(f"{self.directory}: a pool is already running here; stop it first")
         self._write_directory()
         owner = [] if keep_after_exit else [f"--owner={os.getpid()}"]
-        # Should the keeper itself be killed, the kernel tells the master to shut down fast.
+        # If the keeper itself is killed, the kernel tells the master to shut down fast.
         master = ["setpriv", "--pdeathsig=QUIT", str(self.htcondor.sbin / "condor_master"), "-f"]
         with (self.log_directory / "KeeperLog").open("ab") as log:
             self._keeper = subprocess.Popen(
@@ -316,7 +316,7 @@ class Pool:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                start_new_session=True,  # a Ctrl-C at the terminal is ours to handle first
+                start_new_session=True,  # Ctrl-C must reach this process first, not the pool
             )
         try:
             self._wait_until_ready(timeout_seconds)
@@ -325,9 +325,9 @@ class Pool:
             raise
 
     def stop(self, *, keep_directory: bool = False) -> None:
-        """End every process of the pool; no harm if there is none."""
+        """End every process of the pool. Do nothing if none is running."""
         self.deactivate()
-        # Ours may not have come as far as its lock yet.
+        # A keeper just started may not hold its lock yet.
         keeper = self._keeper.pid if self._keeper else self._keeper_pid()
         if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -338,7 +338,7 @@ class Pool:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Whether a keeper holds this directory, started by this process or another."""
+        """Return whether a keeper runs in this directory, started by any process."""
         return self._keeper_pid() is not None
 
     @property
@@ -346,7 +346,7 @@ class Pool:
         return self.directory / "run" / "keeper"
 
     def _keeper_pid(self) -> int | None:
-        """Process id of the keeper. It holds a lock as long as it lives: no guessing."""
+        """Return the keeper's process id, read from the file it locks while it runs."""
         try:
             with self._lock_file.open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -374,7 +374,7 @@ class Pool:
         missing = expected
         while missing:
             if self._keeper.poll() is not None:
-                raise PoolError(f"{self.directory}: the pool ended at once\n{self._last_words()}")
+                raise PoolError(f"{self.directory}: the pool exited at once\n{self._last_words()}")
             if time.monotonic() > deadline:
                 raise PoolError(
                     f"{self.directory}: not ready after {timeout_seconds:.0f} s, waiting for "
@@ -385,19 +385,19 @@ class Pool:
 
     def _daemons_that_answer(self) -> set[str]:
         status = self.run(["condor_status", "-any", "-af", "MyType", "Name"], check=False)
-        found = {"COLLECTOR"} if status.returncode == 0 else set()
+        answering = {"COLLECTOR"} if status.returncode == 0 else set()
         for line in status.stdout.splitlines():
             kind, _, name = line.partition(" ")
             if kind == "Negotiator":
-                found.add("NEGOTIATOR")
+                answering.add("NEGOTIATOR")
             elif kind == "Scheduler":
-                found.add("SCHEDD")
+                answering.add("SCHEDD")
             elif name.startswith("slot"):
-                found.update(name.split("@")[1:2])
-        return found
+                answering.update(name.split("@")[1:2])
+        return answering
 
     def _last_words(self) -> str:
-        """The ends of the logs that tell why a pool did not start."""
+        """Return the ends of the logs that say why a pool did not start."""
         parts = []
         for log in ("KeeperLog", "MasterLog"):
             with contextlib.suppress(OSError):
@@ -411,7 +411,7 @@ class Pool:
         for folder in folders:
             (self.directory / folder).mkdir(parents=True, exist_ok=True)
         for address in self.log_directory.glob(".*_address*"):
-            address.unlink()  # of an earlier run: tools would knock at dead ports
+            address.unlink()  # from an earlier run: its ports are closed
         startds = [point.daemon for point in self.execution_points]
         text = CONFIG.format(
             directory=self.directory,
@@ -426,11 +426,11 @@ class Pool:
     # ---- use --------------------------------------------------------------------------
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command as the pool's account would run it; needs `environ` as well."""
+        """Return the command to run as the pool's account; run it with `environ`."""
         if os.geteuid() != 0:
             return list(argv)
-        # Root, without any of its powers, shown as an ordinary account: HTCondor takes it
-        # for an ordinary user, and no account, no sudo and no chown is needed.
+        # Root without privileges, mapped to an ordinary account: HTCondor sees an ordinary
+        # user, and no new account, sudo or chown is needed.
         entry = pwd.getpwnam(self.account)
         mapping = [f"--map-user={entry.pw_uid}", f"--map-group={entry.pw_gid}"]
         return ["unshare", "--user", *mapping, "--", *argv]
@@ -444,7 +444,7 @@ class Pool:
         input: str | None = None,
         timeout_seconds: float = 120,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command, HTCondor's or any other, against this pool; output is captured."""
+        """Run any command with this pool's configuration, and capture its output."""
         done = subprocess.run(
             self.command(argv),
             env=self.environ,
@@ -458,30 +458,30 @@ class Pool:
         )
         if check and done.returncode != 0:
             raise PoolError(
-                f"`{' '.join(argv)}` ended with {done.returncode}: "
+                f"`{' '.join(argv)}` exited with {done.returncode}: "
                 f"{(done.stderr or done.stdout).strip()}"
             )
         return done
 
     def submit(self, description: str, cwd: Path | None = None) -> int:
-        """Submit one submit description, with its `queue` line; the cluster it became.
+        """Submit a description that ends in a `queue` line, and return the cluster id.
 
-        Relative paths in it are taken from `cwd`.
+        Relative paths in it are relative to `cwd`.
         """
         done = self.run(["condor_submit", "-terse", "-"], cwd=cwd, input=description)
         return int(done.stdout.split(".")[0])
 
     def jobs(self, constraint: str = "true") -> list[dict[str, Any]]:
-        """Ads of the jobs in the queue, and of those that left it, by ClassAd spelling."""
-        found = {}
-        # The queue first: a job that leaves it in between is then seen twice, and counts as
-        # history tells it, rather than not at all.
+        """Return the ads of the jobs in the queue and in the history."""
+        ads = {}
+        # The queue comes first: a job that leaves it in between is then seen twice, and the
+        # history's ad wins. The other way round it would be missed.
         for tool in ("condor_q", "condor_history"):
             everyone = ["-allusers"] if tool == "condor_q" else []
             shown = self.run([tool, "-json", *everyone, "-constraint", constraint]).stdout
             for ad in json.loads(shown or "[]"):
-                found[ad["ClusterId"], ad["ProcId"]] = ad
-        return [found[job] for job in sorted(found)]
+                ads[ad["ClusterId"], ad["ProcId"]] = ad
+        return [ads[job] for job in sorted(ads)]
 
     def wait_for(
         self, cluster: int, status: JobStatus, timeout_seconds: float = 60
@@ -507,14 +507,14 @@ class Pool:
     # ---- htcondor2 in this process ----------------------------------------------------
 
     def schedd(self) -> Any:
-        """An `htcondor2.Schedd` of this pool; makes this the process's pool (`activate`)."""
+        """Return an `htcondor2.Schedd`; makes this the process's pool (see `activate`)."""
         self.activate()
         import htcondor2
 
         return htcondor2.Schedd()
 
     def collector(self) -> Any:
-        """An `htcondor2.Collector` of this pool; makes this the process's pool."""
+        """Return an `htcondor2.Collector`; makes this the process's pool (see `activate`)."""
         self.activate()
         import htcondor2
 
@@ -523,9 +523,9 @@ class Pool:
     def activate(self) -> None:
         """Make this the pool that `htcondor2` in this process talks to.
 
-        `htcondor2` keeps one configuration per process, read at import from the file that
-        CONDOR_CONFIG names. It is read again here, so several pools can take turns; an
-        object made for one pool should not be used while another is active.
+        `htcondor2` keeps one configuration per process and reads it at import, from the file
+        that CONDOR_CONFIG names. This reads it again, so several pools can take turns. Do not
+        use an object made for one pool while another is active.
         """
         if not self._is_active():
             if not _config_outside_pools:
@@ -533,7 +533,7 @@ class Pool:
             use_config(str(self.config_file))
 
     def deactivate(self) -> None:
-        """If this pool is active, give the process back what it had before any pool."""
+        """If this pool is active, restore the configuration from before any pool."""
         if self._is_active():
             use_config(_config_outside_pools.pop() if _config_outside_pools else None)
 
@@ -542,7 +542,7 @@ class Pool:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Self]:
-        """`activate` for the length of a `with` block."""
+        """Activate the pool for the length of a `with` block."""
         self.activate()
         try:
             yield self
@@ -555,9 +555,9 @@ _config_outside_pools: list[str | None] = []
 
 
 def use_config(config: str | None) -> None:
-    """Make `htcondor2` in this process, loaded or not, use that configuration file."""
-    # With no configuration at all htcondor2 may end the process, so it is given an empty
-    # one, as its own import does. (HTCondor's ONLY_ENV would stick: later files are ignored.)
+    """Make `htcondor2` in this process use that configuration file, loaded or not."""
+    # Without any configuration htcondor2 may exit the process, so it gets an empty one, as at
+    # its own import. (HTCondor's ONLY_ENV would stick: later files are ignored.)
     os.environ["CONDOR_CONFIG"] = config or os.devnull
     if "htcondor2" in sys.modules:
         sys.modules["htcondor2"].reload_config()
@@ -572,23 +572,23 @@ def _account() -> str:
     account = next((name for name in BORROWED_ACCOUNTS if name in known), None)
     if account is None:
         raise PoolUnavailable(
-            f"HTCondor runs no jobs for root, and none of {', '.join(BORROWED_ACCOUNTS)} exists "
-            "here to stand in; run as an ordinary user"
+            f"HTCondor runs no jobs for root, and none of the accounts "
+            f"{', '.join(BORROWED_ACCOUNTS)} exists here; run as an ordinary user"
         )
     probe = subprocess.run(
         ["unshare", "--user", "true"], capture_output=True, text=True, check=False
     )
     if probe.returncode != 0:
         raise PoolUnavailable(
-            "HTCondor runs no jobs for root, and this machine refuses the user namespace that "
-            f"would help ({probe.stderr.strip()}); run as an ordinary user"
+            "HTCondor runs no jobs for root, and this machine allows no user "
+            f"namespace ({probe.stderr.strip()}); run as an ordinary user"
         )
     return account
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """A private HTCondor pool, by hand."""
+    """Start, stop and use a private HTCondor pool."""
 
 
 POOL_DIRECTORY = click.argument(
@@ -598,9 +598,9 @@ POOL_DIRECTORY = click.argument(
 
 @cli.command()
 @POOL_DIRECTORY
-@click.option("--execution-points", default=1, show_default=True, help="How many startds.")
+@click.option("--execution-points", default=1, show_default=True, help="Number of startds.")
 def start(directory: Path, execution_points: int) -> None:
-    """Start a pool in DIR, and leave it running."""
+    """Start a pool in DIR and leave it running."""
     points = [ExecutionPoint(f"ep{number + 1}") for number in range(execution_points)]
     pool = Pool(directory, execution_points=points)
     pool.start(keep_after_exit=True)
@@ -618,7 +618,7 @@ def stop(directory: Path) -> None:
 @cli.command()
 @POOL_DIRECTORY
 def status(directory: Path) -> None:
-    """Say whether a pool runs in DIR; exit status 1 if not."""
+    """Print whether a pool is running in DIR; exit with 1 if not."""
     running = Pool(directory).is_running()
     click.echo("running" if running else "not running")
     sys.exit(0 if running else 1)
@@ -628,14 +628,14 @@ def status(directory: Path) -> None:
 @POOL_DIRECTORY
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(directory: Path, command: tuple[str, ...]) -> None:
-    """Run COMMAND against the pool in DIR; start one for it if none runs there."""
+    """Run COMMAND with the pool in DIR, and start that pool first if it is not running."""
     pool = Pool(directory)
     with contextlib.nullcontext() if pool.is_running() else pool:
         sys.exit(subprocess.run(pool.command(command), env=pool.environ, check=False).returncode)
 
 
 def main() -> None:
-    """Print errors for people."""
+    """Run the command line and print errors without a traceback."""
     try:
         cli(prog_name="python -m condor_advice.lab.pool")
     except Unreachable as error:

@@ -1,9 +1,9 @@
-"""Recordings of lab runs: what a run leaves, how it is scrubbed, packed and unpacked.
+"""Recordings of lab runs: write, scrub, pack and unpack them.
 
 A recording holds `events/EventLog` with its rotations, `userlogs/`, `jobs.jsonl` (the last
 ad of each job), `epochs.jsonl` (one ad for each run of a job), `truth.jsonl` and
-`manifest.json`. Packed, it is one `.tar.xz`; the ones that are shipped stand in
-`recordings/` with a manifest over all.
+`manifest.json`. A packed recording is one `.tar.xz`; those shipped are in `recordings/`, with
+one manifest for all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.lab.truth import (
-    OUTCOMES,
+    HOLD_OUTCOMES,
     Truth,
     in_order,
     mark_struck,
@@ -36,11 +36,11 @@ from condor_advice.lab.truth import (
 
 if TYPE_CHECKING:
     from condor_advice.lab.run import LabSettings
-    from condor_advice.lab.world import World
+    from condor_advice.lab.world import LabWorld
 
-SHIPPED = Path(__file__).with_name("recordings")
+SHIPPED_RECORDINGS = Path(__file__).with_name("recordings")
 
-# Attributes that describe this machine rather than the job, or are long and say nothing.
+# Attributes that describe this machine, not the job, or are long and of no use.
 _DROPPED = re.compile(
     r"^(Environment|Env|CondorPlatform|StarterIpAddr|StartdIpAddr|RemoteSlotID|PublicClaimId"
     r"|.*ClaimIds?|CoreSize|UserLog|.*IpAddr|LastRemotePool|AutoCluster.*|.*_RAW|Recent.*"
@@ -61,14 +61,14 @@ class Recording:
     manifest: Mapping[str, Any]
 
     def table(self) -> str:
-        """Scenarios against outcomes, as text."""
+        """Return the table of scenarios and outcomes as text."""
         return format_table(self.manifest["episodes_by_scenario"])
 
 
 def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
-    """Scenarios down, outcomes across."""
+    """Format a table with a row per scenario and a column per outcome."""
     width = max([len(name) for name in table] + [8])
-    heads = [outcome.replace("NEVER_RELEASED", "NEVER_REL") for outcome in OUTCOMES]
+    heads = [outcome.replace("NEVER_RELEASED", "NEVER_REL") for outcome in HOLD_OUTCOMES]
     lines = [" ".join([f"{'scenario':{width}}", *(f"{head:>10}" for head in heads), f"{'all':>6}"])]
     total: Counter[str] = Counter()
     for name, counts in table.items():
@@ -77,7 +77,7 @@ def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
             " ".join(
                 [
                     f"{name:{width}}",
-                    *(f"{counts.get(o, 0):10d}" for o in OUTCOMES),
+                    *(f"{counts.get(o, 0):10d}" for o in HOLD_OUTCOMES),
                     f"{sum(counts.values()):6d}",
                 ]
             )
@@ -86,7 +86,7 @@ def format_table(table: Mapping[str, Mapping[str, int]]) -> str:
         " ".join(
             [
                 f"{'all':{width}}",
-                *(f"{total[o]:10d}" for o in OUTCOMES),
+                *(f"{total[o]:10d}" for o in HOLD_OUTCOMES),
                 f"{sum(total.values()):6d}",
             ]
         )
@@ -101,11 +101,11 @@ def leave_recording(
     truths: list[Truth],
     ads: list[dict[str, Any]],
     epochs: list[dict[str, Any]],
-    world: World,
+    world: LabWorld,
     settings: LabSettings,
     version: str,
 ) -> Recording:
-    """Copy what the pool wrote into `out`, scrubbed, and count what is in it."""
+    """Copy what the pool wrote to `out`, scrubbed, and write the manifest."""
     scrub = Scrubber(work, release)
     (out / "events").mkdir()
     logs = []
@@ -162,7 +162,7 @@ def _count_events(logs: Iterable[Path]) -> dict[str, int]:
 
 
 class Scrubber:
-    """Takes the machine out of a text: its paths become those of an access point."""
+    """Replaces this machine's names and paths in a text by those of an access point."""
 
     def __init__(self, work: Path, release: Path) -> None:
         roots = {
@@ -182,14 +182,14 @@ class Scrubber:
         self._words.append((re.compile(rf"\b{re.escape(host)}\b"), "ap.example.org"))
 
     def __call__(self, text: str) -> str:
-        """The text without them."""
+        """Return the scrubbed text."""
         for pattern, new in self._words:
             text = pattern.sub(new, text)
         return text
 
 
 def traces_of_this_machine(text: str, work: Path | None = None) -> list[str]:
-    """What would give the machine or its user away, if anything; for checks before shipping."""
+    """Return words in the text that identify this machine or its user."""
     words = [socket.gethostname(), "/tmp/", "/root", str(Path.home()), os.getcwd()]
     words += [str(work)] if work else []
     return sorted({word for word in words if len(word) > 3 and word in text})
@@ -199,24 +199,26 @@ def pack(directory: Path, target: Path) -> None:
     """Write a recording as one reproducible .tar.xz."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        # The user logs repeat the global log; the dictionary below spans them all, so that
-        # the second copy costs next to nothing.
+        # The user logs repeat the global log; the dictionary below spans them all, so the
+        # second copy costs next to nothing.
         for path in sorted(p for p in directory.rglob("*") if p.is_file()):
             text = path.read_text()
-            if found := traces_of_this_machine(text):
-                raise RecordingError(f"{path}: holds {', '.join(found)}; it cannot be shipped")
+            if traces := traces_of_this_machine(text):
+                raise RecordingError(
+                    f"{path}: contains {', '.join(traces)}; scrub it before you ship it"
+                )
             info = tarfile.TarInfo(f"{target.name.split('.')[0]}/{path.relative_to(directory)}")
             data = text.encode()
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))
-    # Lines of text: what comes next hangs on the letters before it, not on where it stands.
+    # In text the next byte depends on the bytes before it, not on its position.
     text_only = {"preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 27, **text_only}]
     target.write_bytes(lzma.compress(buffer.getvalue(), lzma.FORMAT_XZ, filters=filters))
 
 
-def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str, Any]:
-    """Pack a recording next to the others and enter it in their manifest; its entry."""
+def ship(directory: Path, name: str, use: str, into: Path = SHIPPED_RECORDINGS) -> dict[str, Any]:
+    """Pack a recording beside the others, add it to their manifest and return its entry."""
     target = into / f"{name}.tar.xz"
     into.mkdir(parents=True, exist_ok=True)
     pack(directory, target)
@@ -226,7 +228,7 @@ def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str
         "bytes": target.stat().st_size,
         **json.loads((directory / "manifest.json").read_text()),
     }
-    entry.pop("troubles", None)  # long; the recording itself has them
+    entry.pop("troubles", None)  # long, and in the recording itself
     path = into / "manifest.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**known, name: entry}, indent=1, sort_keys=True) + "\n")
@@ -234,21 +236,22 @@ def ship(directory: Path, name: str, use: str, into: Path = SHIPPED) -> dict[str
 
 
 def shipped() -> dict[str, dict[str, Any]]:
-    """The manifest over the recordings that come with the package, by name."""
-    path = SHIPPED / "manifest.json"
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    """Return the manifest entries of the recordings in the package, by name."""
+    path = SHIPPED_RECORDINGS / "manifest.json"
+    entries: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    return entries
 
 
 def unpack(name: str, into: Path) -> Path:
-    """Unpack a shipped recording below `into`, checked; the directory it is in."""
+    """Check a shipped recording, unpack it below `into` and return its directory."""
     known = shipped()
     if name not in known:
-        raise RecordingError(f"there is no recording {name!r}; there are {', '.join(known)}")
-    data = (SHIPPED / f"{name}.tar.xz").read_bytes()
+        raise RecordingError(f"no recording named {name!r}; choose from {', '.join(known)}")
+    data = (SHIPPED_RECORDINGS / f"{name}.tar.xz").read_bytes()
     if hashlib.sha256(data).hexdigest() != known[name]["sha256"]:
         raise RecordingError(
-            f"{SHIPPED / name}.tar.xz is damaged: its checksum is not the manifest's; get it again"
+            f"{SHIPPED_RECORDINGS / name}.tar.xz is damaged: its checksum is not that in the "
+            "manifest; download it again"
         )
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
         tar.extractall(into, filter="data")
@@ -257,7 +260,7 @@ def unpack(name: str, into: Path) -> Path:
 
 
 def _date(directory: Path) -> None:
-    """Give a recording's files the date of its end: logs without years are dated by it."""
+    """Date a recording's files by its end: readers take the year of a log from there."""
     with (directory / "jobs.jsonl").open() as ads:
         ended = max(json.loads(ad)["EnteredCurrentStatus"] for ad in ads)
     for path in directory.rglob("*"):

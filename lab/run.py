@@ -1,8 +1,8 @@
-"""Real hold episodes: a private pool, faults put into it, owners who act, and a recording.
+"""Make real hold episodes on a private pool, with faults and owners who act, and record them.
 
-`run_lab` starts the pool with several execution points, submits batches of jobs as made-up
-owners, lets the scenarios' causes begin and end, lets the owners answer each hold, and in
-the end leaves a recording: event logs, job ads, truth and a manifest (see recording.py).
+`run_lab` starts a pool with several execution points, submits batches of jobs as made-up
+owners, starts and ends the scenarios' causes, lets the owners act on each hold, and leaves a
+recording: event logs, job ads, truth and a manifest (see recording.py).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from condor_advice.lab import names
 from condor_advice.lab.fileserver import FileServer
 from condor_advice.lab.owners import (
     BEHAVIOURS,
-    Decision,
     Owner,
+    OwnerDecision,
     RandomisedOwner,
     Sight,
     population,
@@ -38,11 +38,11 @@ from condor_advice.lab.scenarios import Scenario, load_scenarios
 from condor_advice.lab.truth import Truth, utc
 from condor_advice.lab.world import (
     SMALL_SCRATCH_MB,
-    Batch,
     Cause,
-    Point,
+    JobBatch,
+    LabPoint,
+    LabWorld,
     Trouble,
-    World,
     healthy_batch,
 )
 
@@ -50,7 +50,7 @@ TROUBLES = ("exit", "hook", "scratch", "wrapper")
 PERSONALITIES = ("steady", "bare", "flaky", "black-hole", "small")
 MEMORY_POLICIES = ("stock", "per-run")
 
-# What a 028 event repeats after each event: enough for every feature that an ad can give.
+# Attributes for the 028 event after each event: all that a feature can use.
 AD_ATTRIBUTES = (
     "Owner",
     "JobBatchName",
@@ -85,8 +85,8 @@ AD_ATTRIBUTES = (
     "DAGNodeName",
 )
 
-# The pool has HTCondor's stock policies as they come. This is the other half of reality: the
-# usage in the job ad is that of the run before until the starter has reported twice.
+# HTCondor's stock policies also see the usage of the previous run, because the job ad keeps it
+# until the starter has reported twice. Many sites wait for that, and so does this policy.
 _PER_RUN_POLICY = """\
 MEMORY_EXCEEDED = (MemoryUsage =!= undefined && MemoryUsage > Memory \
  && time() - JobStart > 7)
@@ -98,7 +98,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LabSettings:
-    """All that decides what a run is like, apart from chance in HTCondor itself."""
+    """Everything that determines a run, apart from chance in HTCondor itself."""
 
     minutes: float
     seed: int
@@ -114,29 +114,29 @@ class LabSettings:
     scenarios: Sequence[str] = ()  # empty: all of them
 
     def __post_init__(self) -> None:
-        for what in self.personalities:
-            if what not in PERSONALITIES:
+        for kind in self.personalities:
+            if kind not in PERSONALITIES:
                 raise UsageError(
-                    f"there is no execution point of the kind {what!r}; "
+                    f"unknown kind of execution point {kind!r}; "
                     f"choose from {', '.join(PERSONALITIES)}"
                 )
         if self.memory_policy not in MEMORY_POLICIES:
             raise UsageError(
-                f"the memory policy {self.memory_policy!r} is not known; "
+                f"unknown memory policy {self.memory_policy!r}; "
                 f"choose from {', '.join(MEMORY_POLICIES)}"
             )
         if set(self.behaviours) != set(BEHAVIOURS) or sum(self.behaviours.values()) <= 0:
-            raise UsageError(f"behaviours need a share for each of {', '.join(BEHAVIOURS)}")
+            raise UsageError(f"give a share for each behaviour: {', '.join(BEHAVIOURS)}")
         known = load_scenarios()
         for name in self.scenarios:
             if name not in known:
                 raise UsageError(
-                    f"there is no scenario {name!r}; `condor-advice lab scenarios` lists them"
+                    f"unknown scenario {name!r}; `condor-advice lab scenarios` lists them"
                 )
 
 
 def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print) -> Recording:
-    """Make real hold episodes for `settings.minutes` and leave a recording in `out`."""
+    """Run the lab for `settings.minutes` and leave a recording in `out`."""
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; name a new directory for the recording")
     out.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
     work.mkdir()
     with _utc(), FileServer() as server:
         points = make_points(settings, work)
-        world = World(work, str(settings.seed), server, points, settings.pace)
+        world = LabWorld(work, str(settings.seed), server, points, settings.pace)
         plan_shares(world, settings)
         pool = Pool(
             work / "pool",
@@ -180,7 +180,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
 
 @contextlib.contextmanager
 def _utc() -> Iterator[None]:
-    """Have the pool write UTC: a log whose dates have no zone then needs no guess."""
+    """Set the zone to UTC, so that nobody has to guess the zone of the pool's logs."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = "UTC"
     time.tzset()
@@ -197,15 +197,15 @@ def _utc() -> Iterator[None]:
 # ---- the pool ---------------------------------------------------------------------------
 
 
-def make_points(settings: LabSettings, work: Path) -> list[Point]:
-    """Execution points with their software, wrappers and hooks on disk."""
+def make_points(settings: LabSettings, work: Path) -> list[LabPoint]:
+    """Make the execution points, with their software, wrappers and hooks on disk."""
     points = []
     for number, personality in enumerate(settings.personalities, start=1):
         name = f"{settings.point_prefix}{number:02d}"
         directory = work / "points" / name
         (directory / "ctl").mkdir(parents=True)
         (directory / "opt").mkdir()
-        point = Point(
+        point = LabPoint(
             name,
             personality,
             directory,
@@ -220,7 +220,7 @@ def make_points(settings: LabSettings, work: Path) -> list[Point]:
 
 
 def _can_mount() -> bool:
-    """Whether a process here may have a small file system of its own."""
+    """Return whether a process may mount a small file system in its own namespace."""
     probe = [
         "unshare",
         "--user",
@@ -235,7 +235,7 @@ def _can_mount() -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-def _write_scripts(point: Point) -> None:
+def _write_scripts(point: LabPoint) -> None:
     controls = point.directory / "ctl"
     scripts = {
         "wrapper": f"""\
@@ -252,7 +252,7 @@ exec "$@"
         script.chmod(0o755)
 
 
-def _execution_point(point: Point) -> ExecutionPoint:
+def _execution_point(point: LabPoint) -> ExecutionPoint:
     config = {
         "STARTD_ATTRS": "SoftwareDirectory",
         "SoftwareDirectory": f'"{point.directory / "opt"}"',
@@ -270,8 +270,8 @@ def _execution_point(point: Point) -> ExecutionPoint:
     )
 
 
-def plan_shares(world: World, settings: LabSettings) -> None:
-    """Choose when which project is over its share; the policy is fixed before the start."""
+def plan_shares(world: LabWorld, settings: LabSettings) -> None:
+    """Choose when each project is over its share; the policy is fixed before the start."""
     now, end = world.clock(), world.clock() + settings.minutes * 60
     for project in world.rng.sample(names.PROJECTS, k=3):
         since = now + world.pace * world.rng.uniform(10, 200)
@@ -281,24 +281,25 @@ def plan_shares(world: World, settings: LabSettings) -> None:
             since = until + world.pace * world.rng.uniform(200, 420)
 
 
-def pool_config(settings: LabSettings, world: World) -> str:
-    """What makes this pool: policies, identities, small scratch file systems."""
+def pool_config(settings: LabSettings, world: LabWorld) -> str:
+    """Return the pool's configuration: policies, identities, small scratch file systems."""
     over = (
         " || ".join(
-            f'(ProjectName == "{w.point}" && time() > {w.since:.0f} && time() < {w.until:.0f})'
-            for w in world.over_share
+            f'(ProjectName == "{period.point}" && time() > {period.since:.0f} '
+            f"&& time() < {period.until:.0f})"
+            for period in world.over_share
         )
         or "false"
     )
     fresh = " && time() - JobCurrentStartDate > 9" if settings.memory_policy == "per-run" else ""
     lines = [
         _PER_RUN_POLICY if settings.memory_policy == "per-run" else "",
-        # Owners are who they say they are, and staff may hold anybody's job: the pool is
-        # private and on loopback.
+        # Owners are who they claim to be, and staff may hold any job. That is safe: the pool
+        # is private and listens on loopback only.
         "QUEUE_ALL_USERS_TRUSTED = true",
         "SEC_DEFAULT_AUTHENTICATION_METHODS = FS, CLAIMTOBE",
         "SEC_CLIENT_AUTHENTICATION_METHODS = CLAIMTOBE",
-        # Those that come with HTCondor but lack their parts here would only add noise.
+        # HTCondor's other plug-ins lack what they need here and would only log errors.
         "FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin, $(LIBEXEC)/data_plugin",
         "NEGOTIATOR_PRE_JOB_RANK = random(1000)",
         "JOB_EPOCH_HISTORY = $(SPOOL)/epoch_history",
@@ -323,8 +324,8 @@ def pool_config(settings: LabSettings, world: World) -> str:
     return "\n".join(lines)
 
 
-def _small_startd(point: Point) -> Path:
-    """A startd whose scratch is a file system of its own, small enough to be filled.
+def _small_startd(point: LabPoint) -> Path:
+    """Write a startd wrapper that mounts a small scratch file system, so that it can fill up.
 
     The mount needs a user namespace in which we are root; a second one makes us the pool's
     account again.
@@ -348,7 +349,7 @@ exec unshare --user --map-root-user --mount sh -c '
 
 @dataclass(slots=True)
 class _Submitted:
-    batch: Batch
+    batch: JobBatch
     scenario: Scenario
     cause: Cause
     owner: Owner | RandomisedOwner
@@ -363,10 +364,10 @@ class _Held:
 
 
 class _Lab:
-    """Submits, watches, lets people act: one loop, one thread, the queue asked every 2 s."""
+    """Submits batches, watches the queue and lets owners act, in one loop and one thread."""
 
     def __init__(
-        self, settings: LabSettings, world: World, pool: Pool, say: Callable[[str], None]
+        self, settings: LabSettings, world: LabWorld, pool: Pool, say: Callable[[str], None]
     ) -> None:
         self.settings, self.world, self.pool, self.say = settings, world, pool, say
         self.rng = Random(f"{settings.seed}/lab")
@@ -387,7 +388,7 @@ class _Lab:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
-        """Go on for the minutes that were asked for; the last part only lets things end."""
+        """Run for the minutes asked for; in the last part, submit nothing and let jobs end."""
         start = self.world.clock()
         end = start + 60 * self.settings.minutes
         last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
@@ -407,7 +408,7 @@ class _Lab:
             self.world.run_due()
             self._type_commands()
             if now >= next_batch and now < last_submit:
-                if self.idle < 80:  # the pool keeps up
+                if self.idle < 80:  # wait while the pool is busy
                     number += 1
                     self._submit(number)
                 next_batch += self.rng.expovariate(self.settings.batches_per_minute / 60)
@@ -423,7 +424,7 @@ class _Lab:
             time.sleep(0.05)
 
     def _plan_troubles(self, end: float) -> None:
-        """Give the points that are not steady their bad times, apart from any scenario."""
+        """Schedule troubles of the execution points, independent of any scenario."""
         for point in self.world.points:
             kinds = [what for what in TROUBLES if point.can(what)]
             when = self.world.clock()
@@ -454,15 +455,17 @@ class _Lab:
         done = self._as(owner.name, argv, batch.directory)
         cluster = _cluster_of(done)
         if cluster is None:
-            # One refused batch is no reason to lose a run of many minutes.
-            self.say(f"{scenario.name}: not submitted: {(done.stderr or done.stdout).strip()}")
+            # Do not lose a long run because one batch is refused.
+            self.say(
+                f"{scenario.name}: condor_submit failed: {(done.stderr or done.stdout).strip()}"
+            )
             return
         self.clusters[cluster] = _Submitted(batch, scenario, cause, owner)
         if cause.on_submit is not None:
             cause.on_submit(cluster)
 
     @staticmethod
-    def _write_dag(batch: Batch, description: Path) -> list[str]:
+    def _write_dag(batch: JobBatch, description: Path) -> list[str]:
         nodes = ["A", "B", "C"][: batch.rng.randrange(2, 4)]
         lines = [f"JOB {node} {description.name}" for node in nodes]
         lines.append(f"PARENT {nodes[0]} CHILD {' '.join(nodes[1:])}")
@@ -478,7 +481,7 @@ class _Lab:
     # -- watching
 
     def _watch(self) -> None:
-        """Look at the queue once: new holds, ended jobs, what came of releases."""
+        """Query the queue once for new holds, jobs that left, and outcomes of releases."""
         listing = self.pool.run(
             [
                 "condor_q",
@@ -496,15 +499,15 @@ class _Lab:
             ],
             check=False,
         ).stdout
-        here = set()
+        in_queue = set()
         self.idle = 0
         self.running.clear()
         for line in listing.splitlines():
             cluster, proc, status, entered, dagman, code, subcode, slot, reason = line.split(" ", 8)
             job = (int(cluster), int(proc))
-            if status == "4":  # done; only its spooled files remain
+            if status == "4":  # completed; kept for its spooled files only
                 continue
-            here.add(job)
+            in_queue.add(job)
             if job[0] not in self.clusters and dagman.isdigit():
                 parent = self.clusters.get(int(dagman))
                 if parent is not None:
@@ -523,15 +526,15 @@ class _Lab:
                 self.held[job] = _Held(int(entered), number, sight)
                 self.seen_holds += 1
                 self._answer(job, sight)
-        for job in [job for job in self.released if job not in here]:
+        for job in [job for job in self.released if job not in in_queue]:
             sight, owner = self.released.pop(job)
             owner.learn(sight, succeeded=True)
             self.held.pop(job, None)
-        for job in [job for job in self.held if job not in here]:
+        for job in [job for job in self.held if job not in in_queue]:
             del self.held[job]
 
     def _answer(self, job: tuple[int, int], sight: Sight) -> None:
-        """Have the owner decide about a new hold, and act when their time has come."""
+        """Let the owner decide about a new hold, and schedule what they do."""
         submitted = self.clusters.get(job[0])
         if submitted is None:
             return
@@ -543,17 +546,19 @@ class _Lab:
         if self.settings.randomised_release:
             allowed = Random(f"{self.settings.seed}/releases/{job}").randrange(3, 8)
             if sight.holds > allowed:
-                decision = Decision("remove", decision.delay)
+                decision = OwnerDecision("remove", decision.delay)
         entered = self.held[job].entered
         self.world.at(
             self.world.clock() + self.world.pace * decision.delay,
             lambda: self._act(job, entered, sight, decision),
         )
 
-    def _act(self, job: tuple[int, int], entered: int, sight: Sight, decision: Decision) -> None:
+    def _act(
+        self, job: tuple[int, int], entered: int, sight: Sight, decision: OwnerDecision
+    ) -> None:
         held = self.held.get(job)
         if held is None or held.entered != entered:
-            return  # somebody was faster
+            return  # somebody else acted first
         submitted = self.clusters[job[0]]
         owner, name = submitted.owner, f"{job[0]}.{job[1]}"
         if decision.action == "ignore":
@@ -574,7 +579,7 @@ class _Lab:
     def _fix(self, submitted: _Submitted, jobs: list[tuple[int, int]]) -> None:
         fix, owner = submitted.cause.fix, submitted.owner
         if fix is None or not owner.gets_it_right():
-            return  # they changed something that does not matter
+            return  # the fix has no effect
         now = self.world.clock()
         if fix.mend is not None:
             fix.mend()
@@ -605,7 +610,7 @@ class _Lab:
         return {**self.pool.environ, "_CONDOR_SEC_CLAIMTOBE_USER": user}
 
     def _type_commands(self) -> None:
-        """Start what people have decided to type, without waiting for it."""
+        """Start the commands queued by owners and scenarios, without waiting for them."""
         self._children = [child for child in self._children if child.poll() is None]
         for user, argv in self.world.commands:
             self._children.append(
@@ -625,7 +630,7 @@ class _Lab:
 
     def _kill_starter(self, slot: str) -> None:
         slot_name, point = slot.split("@")[:2]
-        # A starter knows its slot, but only its startd knows which execution point it is.
+        # A starter's command line names its slot, its startd's names the execution point.
         startds = {pid for pid, words in self._processes("condor_startd") if point.upper() in words}
         for pid, words in self._processes("condor_starter"):
             with contextlib.suppress(OSError):
@@ -634,7 +639,10 @@ class _Lab:
                     os.kill(pid, signal.SIGKILL)
 
     def _processes(self, program: str) -> Iterator[tuple[int, list[str]]]:
-        """Processes of a daemon and their words; ours were started with our configuration."""
+        """Yield id and command line of each process of a daemon of this pool.
+
+        They are recognised by the configuration in their environment.
+        """
         config = f"CONDOR_CONFIG={self.pool.config_file}".encode()
         for process in Path("/proc").iterdir():
             if not process.name.isdigit():
@@ -646,19 +654,19 @@ class _Lab:
                 ).read_bytes().split(b"\0"):
                     yield int(process.name), words
 
-    # -- what is left in the end
+    # -- the recording
 
     def collect(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The last ad of every job, and one ad for each run of one."""
+        """Return the last ad of every job, and one ad for each run."""
         for pid, _ in self._processes("condor_dagman"):
-            os.kill(pid, signal.SIGSTOP)  # or it submits a node after we have looked
+            os.kill(pid, signal.SIGSTOP)  # so that it submits no node after the query
         time.sleep(1)
         ads = {(ad["ClusterId"], ad["ProcId"]): ad for ad in self.pool.jobs()}
         epochs = json.loads(self.pool.run(["condor_history", "-epochs", "-json"]).stdout or "[]")
         return [ads[job] for job in sorted(ads)], list(reversed(epochs))
 
     def truths(self, ads: list[dict[str, Any]]) -> list[Truth]:
-        """The truth about every job that ever was in the queue."""
+        """Return the truth about every job that was ever in the queue."""
         rows = []
         for ad in ads:
             cluster, proc = ad["ClusterId"], ad["ProcId"]
@@ -693,7 +701,7 @@ def _int(word: str) -> int:
 
 
 def _cluster_of(done: subprocess.CompletedProcess[str]) -> int | None:
-    """The cluster id in what condor_submit or condor_submit_dag printed."""
+    """Return the cluster id that condor_submit or condor_submit_dag printed."""
     if done.returncode != 0:
         return None
     first = done.stdout.strip().splitlines()[0].split(".")[0] if done.stdout.strip() else ""

@@ -1,8 +1,8 @@
-"""What really was the matter with each job, and what came of each hold.
+"""What was really wrong with each job, and what came of each hold.
 
-The truth file is for training a benchmark and for checking, never for a feature: it holds
-what nobody on an access point can know. Outcomes are read from the event log by a small
-parser of its own, so that they can check the ones `preprocess/` finds.
+The truth file is for benchmarks and checks, never for a feature: it holds what nobody on an
+access point can know. A small parser of its own reads outcomes from the event log, so that
+they can check those that `preprocess/` finds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from condor_advice.lab.world import Trouble
 
-OUTCOMES = (
+HOLD_OUTCOMES = (
     "SUCCEEDED",
     "HELD_SAME",
     "HELD_OTHER",
@@ -31,7 +31,7 @@ JobKey = tuple[int, int]
 _HEADER = re.compile(r"^(\d{3}) \((\d+)\.(\d+)\.\d+\) (\S+ \S+?)(?:\.\d+)? (.*)$")
 _CODE = re.compile(r"^\tCode (\d+) Subcode (-?\d+)$", re.MULTILINE)
 _SLOT = re.compile(r"slot[0-9_]+@([^@\s]+)@")
-# What a hold looks like when it was the execution point's or the site's doing.
+# Hold code and subcode of each trouble of an execution point or the site.
 _MARKS = {
     "hook": (19, None),
     "scratch": (13, 28),
@@ -53,13 +53,13 @@ class Truth:
     cause: str
     transient: bool
     ended: str | None = None  # UTC; when the cause went away by itself
-    fixed: str | None = None  # UTC; when somebody put it right
-    struck: list[dict[str, object]] = field(default_factory=list)  # holds of foreign making
+    fixed: str | None = None  # UTC; when somebody fixed it
+    struck: list[dict[str, object]] = field(default_factory=list)  # holds with another cause
 
 
 @dataclass(slots=True)
-class Hold:
-    """One hold episode as the log tells it."""
+class LoggedHold:
+    """One hold in an event log, and its outcome."""
 
     job: JobKey
     number: int  # of this job, from 1
@@ -72,20 +72,20 @@ class Hold:
 
 
 def write_truth(path: Path, rows: Iterable[Truth]) -> None:
-    """One JSON object per job and line."""
+    """Write one JSON object per job, one per line."""
     with path.open("w") as file:
         for row in rows:
             file.write(json.dumps(asdict(row)) + "\n")
 
 
 def read_truth(path: Path) -> dict[JobKey, Truth]:
-    """The truth of each job."""
+    """Read the truth about each job."""
     rows = (Truth(**json.loads(line)) for line in path.read_text().splitlines())
     return {(row.cluster, row.proc): row for row in rows}
 
 
 def utc(when: float | None) -> str | None:
-    """A Unix time as it stands in the truth file."""
+    """Format a Unix time as in the truth file."""
     return (
         None
         if when is None
@@ -94,7 +94,7 @@ def utc(when: float | None) -> str | None:
 
 
 def in_order(log: Path) -> list[Path]:
-    """A rotated event log's files, oldest first."""
+    """Return the files of a rotated event log, oldest first."""
     numbered = sorted(
         (path for path in log.parent.glob(f"{log.name}.*") if path.suffix[1:].isdigit()),
         key=lambda path: -int(path.suffix[1:]),
@@ -104,7 +104,7 @@ def in_order(log: Path) -> list[Path]:
 
 
 def _events(paths: Sequence[Path]) -> Iterator[tuple[int, JobKey, datetime, str]]:
-    year = datetime.now(UTC).year  # only for logs whose dates have none
+    year = datetime.now(UTC).year  # for logs whose dates have no year
     text = "".join(path.read_text(errors="replace") for path in paths)
     for block in text.split("\n...\n"):
         head, _, body = block.partition("\n")
@@ -114,10 +114,10 @@ def _events(paths: Sequence[Path]) -> Iterator[tuple[int, JobKey, datetime, str]
             yield int(match[1]), (int(match[2]), int(match[3])), when, f"{match[5]}\n{body}"
 
 
-def read_holds(paths: Sequence[Path]) -> list[Hold]:
-    """Every hold in a log and its outcome, in the order of the log."""
-    holds: list[Hold] = []
-    open_hold: dict[JobKey, Hold] = {}
+def read_holds(paths: Sequence[Path]) -> list[LoggedHold]:
+    """Return every hold in a log with its outcome, in log order."""
+    holds: list[LoggedHold] = []
+    open_hold: dict[JobKey, LoggedHold] = {}
     released: set[JobKey] = set()
     count: Counter[JobKey] = Counter()
     point: dict[JobKey, str] = defaultdict(str)
@@ -130,14 +130,14 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
         if kind != 28 and (slot := _SLOT.search(text)):
             point[job] = slot[1]
         if kind == 12:
-            found = _CODE.search(text)
-            code, subcode = (int(found[1]), int(found[2])) if found else (0, 0)
+            match = _CODE.search(text)
+            code, subcode = (int(match[1]), int(match[2])) if match else (0, 0)
             reason = text.split("\n")[1].strip() if "\n" in text else ""
             if before := open_hold.get(job):
                 close(job, "HELD_SAME" if before.code == code else "HELD_OTHER")
             count[job] += 1
             released.discard(job)
-            open_hold[job] = Hold(job, count[job], when, code, subcode, reason, point[job])
+            open_hold[job] = LoggedHold(job, count[job], when, code, subcode, reason, point[job])
             holds.append(open_hold[job])
         elif kind == 13:
             released.add(job)
@@ -152,11 +152,11 @@ def read_holds(paths: Sequence[Path]) -> list[Hold]:
 
 def mark_struck(
     rows: dict[JobKey, Truth],
-    holds: Iterable[Hold],
+    holds: Iterable[LoggedHold],
     troubles: Sequence[Trouble],
     projects: dict[JobKey, str],
 ) -> None:
-    """Note the holds that a point in trouble, or the site, brought on a job from outside."""
+    """Note the holds that came from a trouble of an execution point or of the site."""
     for hold in holds:
         row = rows.get(hold.job)
         if row is None:
@@ -182,8 +182,8 @@ def mark_struck(
                 break
 
 
-def tabulate(holds: Iterable[Hold], rows: dict[JobKey, Truth]) -> dict[str, Counter[str]]:
-    """Outcomes by scenario; holds that struck from outside count as the trouble's own."""
+def tabulate(holds: Iterable[LoggedHold], rows: dict[JobKey, Truth]) -> dict[str, Counter[str]]:
+    """Count outcomes by scenario; holds that a trouble caused are counted under the trouble."""
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
         row = rows.get(hold.job)

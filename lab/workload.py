@@ -1,8 +1,8 @@
-"""Simulated job tables: users with habits, bursts and bad days, for tests and benchmarks.
+"""Simulated job tables with habits, bursts and bad days, for tests and benchmarks.
 
-Nothing here is fitted to anyone's data. It has what a causal history must cope with: jobs that
-end long after others were submitted, ties in time, jobs that never start, and outcomes that
-depend on the user's recent past.
+Nothing here is fitted to real data. The tables have what a causal history must cope with: jobs
+that end long after others were submitted, equal times, jobs that never start, and outcomes
+that depend on the user's recent past.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def simulated_blocks(
     users: int = 40,
     block: int = 20_000,
 ) -> Iterator[JobTable]:
-    """Yield `count` jobs in blocks, without ever holding more than one block."""
+    """Yield `count` jobs in blocks, with one block in memory at a time."""
     rng = np.random.default_rng(seed)
     vocabularies = new_vocabularies()
     clock = FIRST_SUBMIT
@@ -56,7 +56,7 @@ def _block(
     first: int,
     vocabularies: dict[str, Vocabulary],
 ) -> JobTable:
-    # Bursts: one user submits a handful of like jobs within seconds.
+    # Bursts: one user submits a handful of similar jobs within seconds.
     burst = np.repeat(np.arange(size), rng.integers(1, 9, size))[:size]
     user = rng.integers(0, users, size)[burst]
     program = rng.integers(0, PROGRAMS_PER_USER, size)[burst]
@@ -104,12 +104,13 @@ def _block(
         "user": [f"user{number}" for number in user],
         "group": [f"group{number % 5}" for number in user],
         "executable": [
-            f"/home/user{one}/bin/step{two}.sh" for one, two in zip(user, program, strict=True)
+            f"/home/user{owner}/bin/step{step}.sh"
+            for owner, step in zip(user, program, strict=True)
         ],
         "queue": ["vanilla"] * size,
         "execution_point": [
-            "" if gone else f"ep{number}"
-            for gone, number in zip(never, rng.integers(0, 12, size), strict=True)
+            "" if never_started else f"ep{number}"
+            for never_started, number in zip(never, rng.integers(0, 12, size), strict=True)
         ],
     }
     empty = np.full(size, np.nan)

@@ -1,8 +1,8 @@
-"""What a scenario can touch: its batch of jobs, the file server, the execution points, time.
+"""What a scenario can change: its batch of jobs, the file server, the execution points, time.
 
-A scenario never submits anything itself. It changes one thing about a batch that is
-otherwise as healthy as any other, says what it did (`Cause`), and may ask the world to do
-something later: write the missing file, end an outage, evict a job.
+A scenario never submits anything itself. It changes one thing about a healthy batch, says
+what it changed (`Cause`), and may schedule something for later: write the missing file, end
+an outage, evict a job.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
-# Every program of the lab begins alike, whatever it does later: `chance 30` is true in
-# 30 of 100 runs, `point` is the execution point's name.
+# Every program in the lab starts with this, whatever it does later: `chance 30` is true in
+# 30 of 100 runs, `point` prints the execution point's name.
 _PRELUDE = """\
 chance() { [ $(( $(od -An -N2 -tu2 /dev/urandom) % 100 )) -lt $1 ]; }
 point() { sed -n 's/^Name = ".*@\\(.*\\)@.*"$/\\1/p' "$_CONDOR_MACHINE_AD" | head -1; }
@@ -41,7 +41,7 @@ _TROUBLES = {"flaky": ("exit", "hook", "wrapper"), "black-hole": ("exit",)}
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What a knowing owner does before releasing: edit the job, mend something, or both."""
+    """The right fix before a release: edit the job, mend something, or both."""
 
     edits: Mapping[str, str] = field(default_factory=dict)  # ClassAd attribute -> expression
     mend: Callable[[], object] | None = None  # for the whole batch
@@ -49,11 +49,11 @@ class Fix:
 
 @dataclass(slots=True)
 class Cause:
-    """Why a batch is held, as only the lab can know; it goes to the truth file and nowhere else.
+    """Why a batch is held. Only the lab knows this; it is written to the truth file alone.
 
     `transient` says that the same job, unchanged, can succeed later or elsewhere. `ends` is
-    the Unix time at which the cause goes away by itself; a transient cause without one is
-    drawn anew in each run or depends on the execution point.
+    the Unix time at which the cause goes away by itself. A transient cause without one is
+    drawn anew for each run or depends on the execution point.
     """
 
     what: str
@@ -64,30 +64,30 @@ class Cause:
 
 
 @dataclass(slots=True)
-class Point:
-    """An execution point and what is wrong with it at times."""
+class LabPoint:
+    """An execution point of the lab and the troubles it can have."""
 
     name: str
     personality: str
     directory: Path  # control files and software live here
     execute: Path
     has_software: bool = True
-    pid_file: Path | None = None  # set when scratch is a small file system of its own
+    pid_file: Path | None = None  # set when scratch is a small file system
 
     def can(self, trouble: str) -> bool:
-        """Whether this point is made to have that trouble."""
+        """Return whether this execution point can have that trouble."""
         if trouble == "scratch":
             return self.pid_file is not None
         return trouble in _TROUBLES.get(self.personality, ())
 
     def control(self, trouble: str) -> Path:
-        """The file whose presence switches a trouble on."""
+        """Return the file whose presence switches a trouble on."""
         return self.directory / "ctl" / trouble
 
 
 @dataclass(slots=True)
 class Trouble:
-    """A time in which a point, or the site on behalf of a project, strikes whatever comes by."""
+    """A period in which an execution point, or the site's policy on a project, holds any job."""
 
     point: str  # an execution point; for "share" a project
     what: str  # "exit", "wrapper", "hook", "scratch" or "share"
@@ -95,33 +95,33 @@ class Trouble:
     until: float
 
 
-class World:
-    """Time, places and the things in them; the one place where anything is scheduled."""
+class LabWorld:
+    """The lab's clock, agenda, file server and execution points."""
 
     def __init__(
         self,
         root: Path,
         seed: str,
         server: FileServer,
-        points: list[Point],
+        points: list[LabPoint],
         pace: float = 1.0,
         clock: Clock = time.time,
     ) -> None:
         self.root, self.seed, self.server, self.points = root, seed, server, points
         self.spool = root / "pool" / "spool"
-        self.pace = pace  # multiplies every waiting time: below 1 is faster
+        self.pace = pace  # multiplies every delay: below 1 is faster
         self.clock = clock
         self.rng = Random(f"{seed}/world")
         self.troubles: list[Trouble] = []
-        self.over_share: list[Trouble] = []  # known beforehand: they stand in the policy
+        self.over_share: list[Trouble] = []  # known at the start: they are in the pool's policy
         self.commands: list[tuple[str, list[str]]] = []  # (as whom, command) to run next
-        self.starters_to_kill: list[int] = []  # clusters; the loop finds them
+        self.starters_to_kill: list[int] = []  # clusters whose starters the loop kills next
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._server_paths = itertools.count()
 
     def at(self, when: float, do: Callable[[], object]) -> None:
-        """Do something at a Unix time, or as soon after as the loop comes round."""
+        """Schedule something for a Unix time; the loop does it soon after."""
         heapq.heappush(self._agenda, (when, next(self._order), do))
 
     def run_due(self) -> None:
@@ -130,22 +130,22 @@ class World:
             heapq.heappop(self._agenda)[2]()
 
     def after(self, low: float, high: float, rng: Random | None = None) -> float:
-        """A Unix time between `low` and `high` seconds from now, at the world's pace."""
+        """Return a Unix time between `low` and `high` seconds from now, scaled by the pace."""
         return self.clock() + self.pace * (rng or self.rng).uniform(low, high)
 
     def say(self, user: str, *command: str) -> None:
-        """Have `user` type a command; the loop runs it without waiting for its end."""
+        """Queue a command to run as `user`; the loop starts it and does not wait for it."""
         self.commands.append((user, list(command)))
 
     def publish(self, name: str) -> str:
-        """A new path on the file server that ends in `name`; the number keeps faults apart."""
+        """Return a new path on the file server that ends in `name`; a number makes it unique."""
         return f"/data/{next(self._server_paths):05d}/{name}"
 
-    def trouble(self, point: Point, what: str, until: float) -> None:
+    def trouble(self, point: LabPoint, what: str, until: float) -> None:
         """Make an execution point misbehave from now on; it recovers at `until`."""
         control = point.control(what)
         if control.exists():
-            return  # already so; the first one decides when it ends
+            return  # the first trouble decides when it ends
         control.parent.mkdir(parents=True, exist_ok=True)
         control.touch()
         self.troubles.append(Trouble(point.name, what, self.clock(), until))
@@ -153,12 +153,12 @@ class World:
             self._fill(point)
         self.at(until, lambda: self._recover(point, what))
 
-    def points_with(self, what: str) -> list[Point]:
-        """The execution points that can have a trouble."""
+    def points_with(self, what: str) -> list[LabPoint]:
+        """Return the execution points that can have a trouble."""
         return [point for point in self.points if point.can(what)]
 
-    def install(self, points: list[Point], batch: Batch) -> list[Path]:
-        """Put a batch's program into the software directories of some execution points."""
+    def install(self, points: list[LabPoint], batch: JobBatch) -> list[Path]:
+        """Install a batch's program in the software directories of these execution points."""
         programs = []
         for point in points:
             program = point.directory / "opt" / f"{batch.number:04d}" / batch.program
@@ -168,26 +168,26 @@ class World:
             programs.append(program)
         return programs
 
-    def _recover(self, point: Point, what: str) -> None:
+    def _recover(self, point: LabPoint, what: str) -> None:
         point.control(what).unlink(missing_ok=True)
         filler = _scratch_filler(point)
         if what == "scratch" and filler is not None:
             filler.unlink(missing_ok=True)
 
     @staticmethod
-    def _fill(point: Point) -> None:
+    def _fill(point: LabPoint) -> None:
         filler = _scratch_filler(point)
         if filler is None:
             return
-        # Never more than the small file system holds: should the startd be gone, and its
-        # mount with it, this must not fill the disk of the machine.
+        # Write no more than the small file system holds: if the startd and its mount are
+        # gone, this must not fill the machine's disk.
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             for _ in range(SMALL_SCRATCH_MB):
                 file.write(bytes(1 << 20))
 
 
-def _scratch_filler(point: Point) -> Path | None:
-    """Where to put the file that fills a small scratch, seen through the point's mounts."""
+def _scratch_filler(point: LabPoint) -> Path | None:
+    """Return the file that fills a small scratch, as seen in the startd's mount namespace."""
     if point.pid_file is None or not point.pid_file.exists():
         return None
     pid = point.pid_file.read_text().strip()
@@ -195,14 +195,14 @@ def _scratch_filler(point: Point) -> Path | None:
 
 
 @dataclass(slots=True)
-class Batch:
-    """One cluster before it is submitted: healthy, until a scenario has been at it."""
+class JobBatch:
+    """One cluster before it is submitted: healthy until a scenario changes it."""
 
     number: int
     owner: str
     procs: int
     directory: Path
-    world: World
+    world: LabWorld
     rng: Random
     name: str = ""
     project: str = ""
@@ -210,7 +210,7 @@ class Batch:
     initialdir: str = ""
     stdout: str = "$(Process).out"
     shebang: str = "#!/bin/sh"
-    binary: bytes | None = None  # when the executable is not a script
+    binary: bytes | None = None  # the executable, when it is not a script
     seconds: float = 3.0
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -220,21 +220,21 @@ class Batch:
     end: list[str] = field(default_factory=list)  # shell, after the outputs
     submit: dict[str, str] = field(default_factory=dict)
     dag: bool = False
-    spool: bool = False  # its files go through the access point's spool
+    spool: bool = False  # submit with -spool
 
     def path(self, name: str) -> Path:
-        """A file in the batch's own directory."""
+        """Return the path of a file in the batch's directory."""
         return self.directory / name
 
     def data(self) -> str:
-        """A new neutral file name that the batch does not use yet."""
+        """Return a neutral file name that the batch does not use yet."""
         while True:
             name = names.data(self.rng)
             if name not in self.outputs and not any(i.endswith(name) for i in self.inputs):
                 return name
 
     def input_name(self) -> str:
-        """A new name for an input file, in one of the directories that people use."""
+        """Return a new name for an input file, in one of the usual directories."""
         return self.rng.choice(("", "", "data/", "in/", "store/")) + self.data()
 
     def write(self, name: str, size: int | None = None) -> Path:
@@ -245,35 +245,35 @@ class Batch:
         return path
 
     def lasts(self, low: float = 12, typical: float = 75) -> float:
-        """The Unix time at which a transient cause ends: mostly minutes, sometimes long."""
+        """Draw the Unix time at which a transient cause ends: usually soon, sometimes late."""
         seconds = min(low + self.rng.expovariate(1 / typical), 420.0)
         return self.world.clock() + self.world.pace * seconds
 
     def failing_exit(self) -> str:
-        """Shell that ends the program badly; which code or signal says nothing of the cause."""
+        """Return shell code that fails the program; the exit code is unrelated to the cause."""
         code = self.rng.choice((1, 1, 1, 2, 3, 84, 85, 127, 134, 139))
         return "kill -SEGV $$; sleep 1" if code == 139 else f"exit {code}"
 
     def use_initialdir(self) -> Path:
-        """Run from a directory below the batch's own."""
+        """Set initialdir to a subdirectory of the batch's directory."""
         if not self.initialdir:
             self.initialdir = self.rng.choice(("run", "jobs", "exec"))
             self.path(self.initialdir).mkdir()
         return self.path(self.initialdir)
 
     def file_list(self, names: list[str]) -> str:
-        """Files of the batch as a submit description lists them; URLs stay as they are."""
+        """Return files as a submit description lists them; URLs stay as they are."""
         up = "../" if self.initialdir else ""
         return ", ".join(name if "://" in name else up + name for name in names)
 
     def run_installed(self) -> None:
-        """Use the program of that name on the execution point instead of sending one."""
+        """Run the program installed on the execution point instead of transferring one."""
         self.submit["executable"] = f"$$(SoftwareDirectory)/{self.number:04d}/{self.program}"
         self.submit["transfer_executable"] = "false"
         self.outputs.clear()
 
     def hold_on_exit(self) -> None:
-        """Have the job held when it fails, in one of the ways people write it."""
+        """Have the job held when it fails, with one of the usual expressions."""
         when = self.rng.choice(
             (
                 "(ExitBySignal == True) || (ExitCode != 0)",
@@ -294,22 +294,22 @@ class Batch:
         if reason:
             self.submit["on_exit_hold_reason"] = reason
 
-    def on_points(self, points: list[Point], command: str) -> str:
-        """Shell that does something on some execution points only."""
+    def on_points(self, points: list[LabPoint], command: str) -> str:
+        """Return shell code that runs a command on some execution points only."""
         return f"case $(point) in {'|'.join(point.name for point in points)}) {command};; esac"
 
     def python(self, code: str) -> str:
-        """Shell that runs a little Python on the execution point."""
+        """Return shell code that runs Python code on the execution point."""
         return f"{shlex.quote(sys.executable)} -S -E -c {shlex.quote(code)}"
 
     def use_memory(self, megabytes: int, seconds: float) -> str:
-        """Shell that holds memory for a while, long enough for the starter to see it."""
+        """Return shell code that keeps memory long enough for the starter to see it."""
         return self.python(
             f"import time; b = b'x' * {megabytes * 1_000_000}; time.sleep({seconds})"
         )
 
     def write_program(self) -> None:
-        """Write the executable; padding keeps its size from telling one scenario from another."""
+        """Write the executable, padded so that its size does not give the scenario away."""
         path = self.path(self.program)
         if self.binary is not None:
             path.write_bytes(self.binary)
@@ -338,7 +338,7 @@ class Batch:
         path.chmod(0o755)
 
     def description(self) -> str:
-        """The submit description as its owner would write it."""
+        """Return the submit description as its owner would write it."""
         commands = {
             "executable": self.program,
             "arguments": f'"{names.arguments(self.rng)}"',
@@ -361,17 +361,17 @@ class Batch:
         return "\n".join([*lines, f"queue {self.procs}", ""])
 
 
-def healthy_batch(world: World, number: int, owner: str) -> Batch:
-    """A batch with nothing wrong: what every scenario starts from.
+def healthy_batch(world: LabWorld, number: int, owner: str) -> JobBatch:
+    """Make a batch with nothing wrong, which every scenario starts from.
 
-    Inputs by file and by URL, named outputs, exit policies and run-time limits are drawn
-    here for all alike, so that having one of them does not tell the scenario.
+    Input files and URLs, named outputs, exit policies and run-time limits are drawn here for
+    all batches alike, so that none of them gives the scenario away.
     """
     rng = Random(f"{world.seed}/batch/{number}")
     project = rng.choice(names.PROJECTS)
     directory = world.root / "home" / owner / project / f"set{number:04d}"
     directory.mkdir(parents=True)
-    batch = Batch(
+    batch = JobBatch(
         number,
         owner,
         procs=min(1 + int(rng.expovariate(0.7)), 8),

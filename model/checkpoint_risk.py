@@ -29,7 +29,7 @@ from condor_checkpoint.sample import Sample
 
 Floats = npt.NDArray[np.float64]
 
-PARAMETERS = {
+RISK_PARAMETERS = {
     "objective": "binary:logistic",
     "max_depth": 3,
     "eta": 0.1,
@@ -38,7 +38,7 @@ PARAMETERS = {
     "min_child_weight": 5.0,
     "nthread": 1,
 }
-ROUNDS = 60
+RISK_ROUNDS = 60
 RIDGE = 1.0  # of the calibration: keeps separable samples near the trees' own scale
 # Of the jobs in time order: to fit the trees, to calibrate them, and the rest to judge them.
 FIT, CALIBRATE = 0.5, 0.2
@@ -179,7 +179,7 @@ def train(
     files: Sequence[Path | str],
     out: Path | str,
     seed: int = 0,
-    rounds: int = ROUNDS,
+    rounds: int = RISK_ROUNDS,
     leave_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train on recorded usage, write the hook's model to `out`, return how good it is.
@@ -258,7 +258,9 @@ def boost(rows: Floats, labels: Floats, seed: int, rounds: int) -> Any:
     import xgboost
 
     return xgboost.train(
-        {**PARAMETERS, "seed": seed}, xgboost.DMatrix(rows, label=labels), num_boost_round=rounds
+        {**RISK_PARAMETERS, "seed": seed},
+        xgboost.DMatrix(rows, label=labels),
+        num_boost_round=rounds,
     )
 
 
@@ -369,7 +371,7 @@ def random_split(jobs: list[RecordedJob], seed: int, rounds: int) -> dict[str, f
     return {"roc_auc": float(roc_auc(held, scores)), "pr_auc": float(pr_auc(held, scores))}
 
 
-def evaluate_table(path: Path | str, seed: int = 0, rounds: int = ROUNDS) -> dict[str, Any]:
+def evaluate_table(path: Path | str, seed: int = 0, rounds: int = RISK_ROUNDS) -> dict[str, Any]:
     """Judge trees on a table of jobs' mean usage: one row per job, columns, `failed`.
 
     There is no time in such a table, so nothing can be said of lead times. It is split at

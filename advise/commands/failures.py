@@ -1,4 +1,4 @@
-"""`condor-advice failures`: failure models over job tables from any scheduler."""
+"""`condor-advice failures`: failure models from job tables of any scheduler."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _FILE = click.Path(path_type=Path)
 
 
 class ManyFiles(click.Command):
-    """A command whose options for files take all that a shell makes of a pattern."""
+    """A command whose file options accept several files, as a shell pattern gives them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the option before each further file."""
-        options = [one for one in self.params if isinstance(one, click.Option) and one.multiple]
+        options = [p for p in self.params if isinstance(p, click.Option) and p.multiple]
         names = {name for option in options for name in option.opts}
-        found: list[str] = []
+        words: list[str] = []
         current = ""
         for word in args:
             if word.startswith("-"):
                 current = word if word in names else ""
-            elif current and found[-1] != current:
-                found.append(current)
-            found.append(word)
-        return super().parse_args(ctx, found)
+            elif current and words[-1] != current:
+                words.append(current)
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name job tables and say what counts as failed."""
+    """Add the options that name job tables and define what counts as failed."""
     for option in reversed(
         (
             click.option(
@@ -46,7 +46,7 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=_FILE,
                 multiple=True,
                 metavar="FILE...",
-                help="Standard workload format (.gz and .xz too).",
+                help="Standard Workload Format, plain, .gz or .xz.",
             ),
             click.option(
                 "--sacct", type=_FILE, multiple=True, metavar="FILE...", help="Output of sacct -P."
@@ -56,7 +56,7 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=_FILE,
                 multiple=True,
                 metavar="FILE...",
-                help="JSON of slurmrestd or sacct --json.",
+                help="JSON from slurmrestd or sacct --json.",
             ),
             click.option(
                 "--history",
@@ -66,31 +66,31 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="HTCondor history or epoch history files, condor_history -long or "
                 "-json output.",
             ),
-            click.option(
-                "--schedd", is_flag=True, help="The history of this access point's schedd."
-            ),
-            click.option("--store", type=_FILE, help="The store of gathered event logs."),
+            click.option("--schedd", is_flag=True, help="History of this access point's schedd."),
+            click.option("--store", type=_FILE, help="Store of gathered event logs."),
             click.option(
                 "--horizon",
                 default=DEFAULT_HORIZONS,
                 show_default=True,
-                help="Moments to predict at, with commas: submit, start, two_minutes, "
-                "running; post_mortem (evaluate only) knows the end.",
+                help="Moments to predict at, separated by commas: submit, start, two_minutes, "
+                "running; or post_mortem (evaluate only), which knows how the job ended.",
             ),
             click.option(
                 "--failed",
                 default="failed,timeout,out_of_memory,node_failed",
                 show_default=True,
-                help="States that count as failed; add cancelled where "
-                "the log has no other word for failing.",
+                help="States that count as failed; add cancelled if the log "
+                "has no other state for failed jobs.",
             ),
             click.option(
-                "--trials", default=20, show_default=True, help="Parameters to try in the search."
+                "--trials", default=20, show_default=True, help="Sets of parameters to try."
             ),
-            click.option("--seed", default=0, show_default=True),
-            click.option("--threads", default=2, show_default=True),
+            click.option(
+                "--seed", default=0, show_default=True, help="Seed of all random choices."
+            ),
+            click.option("--threads", default=2, show_default=True, help="Threads for training."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-            click.option("--quiet", is_flag=True, help="Say nothing while working."),
+            click.option("--quiet", is_flag=True, help="Print no progress."),
         )
     ):
         command = option(command)
@@ -99,7 +99,7 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def failures() -> None:
-    """Train and judge models that say which jobs will fail."""
+    """Train and evaluate models that predict which jobs fail."""
 
 
 @failures.command(cls=ManyFiles)
@@ -109,10 +109,10 @@ def failures() -> None:
     type=_FILE,
     multiple=True,
     metavar="FILE...",
-    help="Usage tables instead of job tables: trains the in-job hook's model.",
+    help="Recorded usage instead of job tables: train the in-job hook's model.",
 )
 @click.option(
-    "--out", type=_FILE, help="Where to put the model (a directory; with --usage a file)."
+    "--out", type=_FILE, help="Where to write the model: a directory, with --usage a file."
 )
 def train(
     usage: tuple[Path, ...],
@@ -126,7 +126,7 @@ def train(
     quiet: bool,
     **sources: Any,
 ) -> None:
-    """Train on whole tables and write a model directory that `predict` can use."""
+    """Train on all jobs of the tables and write a model that `predict` uses."""
     if usage:
         _train_usage(usage, out, seed, as_json)
         return
@@ -145,10 +145,10 @@ def train(
         TrainSettings(trials=trials, seed=seed, threads=threads),
         say=_say(quiet or as_json),
     )
-    where = out or default_directory()
-    models.save(where)
+    directory = out or default_directory()
+    models.save(directory)
     summary: dict[str, Any] = {
-        "model": str(where),
+        "model": str(directory),
         "jobs": len(table),
         "bad_lines": len(table.bad_lines),
         "sizes": list(models.sizes),
@@ -163,13 +163,13 @@ def train(
     if as_json:
         click.echo(json.dumps(summary))
         return
-    _tell_bad_lines(table)
+    _print_bad_lines(table)
     for name, notes in summary["horizons"].items():
         click.echo(
             f"{name}: {notes['rows']} jobs, {notes['failed']} failed; ROC AUC on later "
             f"jobs of the training part {notes['validation_roc_auc']:.3f}"
         )
-    click.echo(f"model written to {where}")
+    click.echo(f"model written to {directory}")
 
 
 @failures.command(cls=ManyFiles)
@@ -178,22 +178,26 @@ def train(
     "--split",
     default=0.6,
     show_default=True,
-    help="Share of the jobs to learn from; the rest, later in time, is the test.",
+    help="Share of the jobs to train on; the later rest is the test.",
 )
 @click.option("--precision", type=float, help="Choose the threshold for this precision.")
 @click.option(
     "--cost",
     type=float,
-    help="Choose the threshold for a missed failure costing so many false alarms.",
+    help="Choose the threshold so that a missed failure costs this many false alarms.",
 )
-@click.option("--bootstrap", default=200, show_default=True, help="Rounds for the intervals.")
-@click.option("--report", type=_FILE, help="Write a page with pictures into this directory.")
+@click.option(
+    "--bootstrap", default=200, show_default=True, help="Bootstrap rounds for the intervals."
+)
+@click.option("--report", type=_FILE, help="Write a report with figures to this directory.")
 @click.option(
     "--compare", is_flag=True, help="Compare weighting, oversampling, SMOTE and active learning."
 )
-@click.option("--online", is_flag=True, help="Compare one training with retraining over time.")
-@click.option("--sizes", is_flag=True, help="Judge suggested memory, disk and run time.")
-@click.option("--profiles", is_flag=True, help="Show kinds of jobs, and try them as features.")
+@click.option("--online", is_flag=True, help="Compare a single training with retraining over time.")
+@click.option("--sizes", is_flag=True, help="Evaluate suggested memory, disk and run time.")
+@click.option(
+    "--profiles", is_flag=True, help="Show clusters of similar jobs, and try them as features."
+)
 def evaluate(
     horizon: str,
     failed: str,
@@ -213,12 +217,12 @@ def evaluate(
     profiles: bool,
     **sources: Any,
 ) -> None:
-    """Train on the past of a table and judge on its future."""
+    """Train on the earlier jobs of a table and test on the later ones."""
     from condor_advice.model.failure.evaluate import evaluate as judge
     from condor_advice.model.failure.train import TrainSettings
 
     if precision is not None and cost is not None:
-        raise UsageError("--precision and --cost both choose the threshold: give one")
+        raise UsageError("--precision and --cost both choose the threshold; give only one")
     threshold = (
         f"precision_{precision}"
         if precision is not None
@@ -229,7 +233,7 @@ def evaluate(
     table = read_tables(**sources)
     labels = _labels(failed)
     settings = TrainSettings(trials=trials, seed=seed, threads=threads)
-    found, tested = judge(
+    figures, tested = judge(
         table,
         _horizons(horizon),
         labels,
@@ -248,24 +252,24 @@ def evaluate(
             labels,
             split,
             settings,
-            found,
+            figures,
             compare=compare,
             online=online,
             sizes=sizes,
             profiles=profiles or report is not None,
         )
-        found |= more
+        figures |= more
     if report is not None:
         from condor_advice.model.failure.report import write_report
 
-        files = write_report(report, found, tested, fitted)
+        files = write_report(report, figures, tested, fitted)
         if not as_json:
             click.echo(f"{len(files)} files written to {report}")
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(figures))
         return
-    _tell_bad_lines(table)
-    _print(found)
+    _print_bad_lines(table)
+    _print(figures)
 
 
 def read_tables(
@@ -276,7 +280,7 @@ def read_tables(
     schedd: bool = False,
     store: Path | None = None,
 ) -> JobTable:
-    """Read every table named and put them together in submit order."""
+    """Read every table named and join them in submit order."""
     from condor_advice.gather.workloads import (
         concatenate,
         read_condor_history,
@@ -324,7 +328,7 @@ def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: 
     from condor_advice.model import checkpoint_risk as usage
 
     if out is None:
-        raise UsageError("--usage needs --out FILE: the model is carried to the job as one file")
+        raise UsageError("--usage needs --out FILE: the hook's model is one file")
     summary = usage.train(list(files), out, seed=seed)
     if as_json:
         click.echo(json.dumps({"model": str(out), **summary}))
@@ -332,7 +336,7 @@ def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: 
     trees = summary["trees"]
     click.echo(
         f"{summary['jobs']} jobs; on the latest {summary['judged_jobs']}: ROC AUC "
-        f"{trees['roc_auc']:.3f}, {trees['recall']:.0%} of the failures announced, "
+        f"{trees['roc_auc']:.3f}, {trees['recall']:.0%} of the failures predicted, "
         f"{trees['precision']:.0%} of the alarms true"
     )
     click.echo(f"usage model written to {out}")
@@ -342,46 +346,46 @@ def _say(quiet: bool) -> Callable[[str], None]:
     return (lambda _text: None) if quiet else (lambda text: click.echo(text, err=True))
 
 
-def _tell_bad_lines(table: JobTable) -> None:
+def _print_bad_lines(table: JobTable) -> None:
     for bad in table.bad_lines[:5]:
-        click.echo(f"{bad.path}:{bad.line}: not read: {bad.reason}", err=True)
+        click.echo(f"{bad.path}:{bad.line}: skipped: {bad.reason}", err=True)
     if len(table.bad_lines) > 5:
-        click.echo(f"... and {len(table.bad_lines) - 5} more lines not read", err=True)
+        click.echo(f"... and {len(table.bad_lines) - 5} more lines skipped", err=True)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(figures: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     console.print(
-        f"{found['jobs']} jobs {found['states']}; learnt from the first "
-        f"{found['split']:.0%}; failed means {', '.join(found['failed_states'])}"
+        f"{figures['jobs']} jobs {figures['states']}; trained on the first "
+        f"{figures['split']:.0%}; failed means {', '.join(figures['failed_states'])}"
     )
     table = Table(
         "horizon", "model", "ROC AUC", "PR AUC", "F1", "precision", "recall", "accuracy", "jobs"
     )
-    for horizon, one in found["horizons"].items():
-        for name, figures in {"trees": one, **one["baselines"]}.items():
+    for horizon, scores in figures["horizons"].items():
+        for name, row in {"trees": scores, **scores["baselines"]}.items():
             table.add_row(
                 horizon if name == "trees" else "",
                 name,
                 *(
-                    f"{figures[key]:.3f}"
+                    f"{row[key]:.3f}"
                     for key in ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
                 ),
-                str(figures["n_test"]),
+                str(row["n_test"]),
             )
     console.print(table)
-    for horizon, one in found["horizons"].items():
-        low, high = one["intervals"]["roc_auc"]
+    for horizon, scores in figures["horizons"].items():
+        low, high = scores["intervals"]["roc_auc"]
         console.print(
-            f"{horizon}: ROC AUC {one['roc_auc']:.3f}, 95 % interval {low:.3f} to "
-            f"{high:.3f}; threshold {one['threshold']:.3f} by "
-            f"{one['threshold_chosen_by']}"
+            f"{horizon}: ROC AUC {scores['roc_auc']:.3f}, 95 % interval {low:.3f} to "
+            f"{high:.3f}; threshold {scores['threshold']:.3f} chosen by "
+            f"{scores['threshold_chosen_by']}"
         )
-        if "note" in one:
-            console.print(f"{horizon} {one['note']}")
+        if "note" in scores:
+            console.print(f"{horizon} {scores['note']}")
     for name in ("compare", "online", "sizes", "profiles"):
-        if name in found:
-            console.print(name, found[name])
+        if name in figures:
+            console.print(name, figures[name])

@@ -1,18 +1,41 @@
-"""`condor-advice lab`: make hold episodes, real ones on a private pool or simulated ones."""
+"""`condor-advice lab`: make hold episodes, on a private pool or in a simulation."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from condor_advice.gather.errors import UsageError
 
+Command = Callable[..., None]
+
+
+def new_data_options(seed: str, out: str, as_json: str) -> Callable[[Command], Command]:
+    """Add the options of a command that makes new data: --seed, --out and --json."""
+
+    def add(command: Command) -> Command:
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help=as_json),
+            click.option(
+                "--out",
+                required=True,
+                type=click.Path(file_okay=False, path_type=Path),
+                help=out,
+            ),
+            click.option("--seed", default=1, show_default=True, help=seed),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
 
 @click.group()
 def lab() -> None:
-    """Make hold episodes: real ones on a real pool, or simulated ones at scale."""
+    """Make hold episodes: real ones on a private pool, or simulated ones at scale."""
 
 
 @lab.command()
@@ -21,14 +44,12 @@ def lab() -> None:
     default=10.0,
     show_default=True,
     type=click.FloatRange(min=0.3),
-    help="How long to go on.",
+    help="How long to run.",
 )
-@click.option("--seed", default=1, show_default=True, help="Chooses owners, batches and faults.")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A new directory for the recording.",
+@new_data_options(
+    seed="Chooses owners, batches and faults.",
+    out="New directory for the recording.",
+    as_json="Print the manifest as one JSON object.",
 )
 @click.option(
     "--randomised-release",
@@ -47,47 +68,56 @@ def lab() -> None:
     default="steady,steady,bare,flaky,black-hole,small",
     show_default=True,
     metavar="KIND,...",
-    help="One execution point for each kind.",
+    help="Kinds of execution points, one for each word.",
 )
 @click.option(
     "--point-prefix",
     default="node",
     show_default=True,
-    help="What the names of the execution points begin with.",
+    help="Prefix of the execution points' names.",
 )
 @click.option(
     "--memory-policy",
     default="stock",
     show_default=True,
     type=click.Choice(["stock", "per-run"]),
-    help="stock looks at the usage left over from the run before.",
+    help="stock also sees the usage of the previous run; per-run does not.",
 )
 @click.option(
     "--dates",
     default="iso",
     show_default=True,
     type=click.Choice(["iso", "mm/dd"]),
-    help="How the global event log writes dates.",
+    help="Date format of the global event log.",
 )
-@click.option("--owners", default=12, show_default=True, type=click.IntRange(1, 26))
 @click.option(
-    "--batches-per-minute", default=22.0, show_default=True, type=click.FloatRange(min=0.5)
+    "--owners",
+    default=12,
+    show_default=True,
+    type=click.IntRange(1, 26),
+    help="Number of job owners.",
+)
+@click.option(
+    "--batches-per-minute",
+    default=22.0,
+    show_default=True,
+    type=click.FloatRange(min=0.5),
+    help="How many batches to submit.",
 )
 @click.option(
     "--pace",
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0.05),
-    help="Multiplies every waiting time; below 1 is faster.",
+    help="Multiplies every delay; below 1 is faster.",
 )
 @click.option(
     "--scenario",
     "scenarios",
     multiple=True,
     metavar="NAME",
-    help="Use only these; may be given several times.",
+    help="Use this scenario only; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
 def run(
     minutes: float,
     seed: int,
@@ -104,7 +134,7 @@ def run(
     scenarios: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run a private pool with faults and owners, and leave a recording of it."""
+    """Run a private pool with faults and job owners, and record it."""
     from condor_advice.lab.owners import BEHAVIOURS
     from condor_advice.lab.run import LabSettings, run_lab
 
@@ -142,22 +172,24 @@ def run(
 
 @lab.command()
 @click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--name", required=True, help="What it is called from now on.")
+@click.option("--name", required=True, help="Name of the packed recording.")
 @click.option(
     "--use",
     required=True,
     type=click.Choice(["train", "test"]),
-    help="A test pool is never trained on.",
+    help="What it is for; test recordings are never trained on.",
 )
 @click.option(
     "--into",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="A directory of packed recordings; its manifest is kept.",
+    help="Directory of packed recordings; its manifest is updated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the entry in the manifest.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print its manifest entry as one JSON object."
+)
 def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> None:
-    """Pack a recording into one file, unless something in it names this machine."""
+    """Pack a recording into one file; refuse it if it identifies this machine."""
     from condor_advice.lab.recording import ship
 
     entry = ship(recording, name, use, into)
@@ -170,15 +202,15 @@ def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> Non
 
 
 @lab.command("recordings")
-@click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of one of them.")
-@click.option("--json", "as_json", is_flag=True, help="Print their manifest as one JSON object.")
+@click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of this recording.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
 def list_recordings(table: str | None, as_json: bool) -> None:
-    """List the recordings that come along."""
+    """List the recordings in the package."""
     from condor_advice.lab.recording import format_table, shipped
 
     known = shipped()
     if table is not None and table not in known:
-        raise UsageError(f"there is no recording {table!r}; there are {', '.join(known)}")
+        raise UsageError(f"no recording named {table!r}; choose from {', '.join(known)}")
     if as_json:
         click.echo(json.dumps(known if table is None else known[table]))
     elif table is not None:
@@ -197,7 +229,7 @@ def list_recordings(table: str | None, as_json: bool) -> None:
 @lab.command("scenarios")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
 def list_scenarios(as_json: bool) -> None:
-    """List what can go wrong in the lab."""
+    """List the scenarios: what can go wrong in the lab."""
     from condor_advice.lab.scenarios import load_scenarios
 
     for scenario in load_scenarios().values():
@@ -222,23 +254,20 @@ def list_scenarios(as_json: bool) -> None:
     default=58000,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Over all access points.",
+    help="Number of jobs over all access points.",
 )
-@click.option("--seed", default=1, show_default=True, help="The same seed gives the same bytes.")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A new directory for the logs.",
+@new_data_options(
+    seed="The same seed gives the same bytes.",
+    out="New directory for the logs.",
+    as_json="Print one JSON object.",
 )
 @click.option(
     "--profile",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A TOML file; the default is what the OSPool reports.",
+    help="TOML file; by default the profile of the OSPool.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: bool) -> None:
-    """Write event logs of any size, and say how they compare with the profile."""
+    """Write simulated event logs, and print how they compare with the profile."""
     from condor_advice.lab.simulate import Profile
     from condor_advice.lab.simulate import simulate as run_simulation
 
@@ -252,5 +281,5 @@ def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: boo
         click.echo(f"{name:22}{values['wanted']:12.4g}{values['measured']:12.4g}")
     click.echo(
         f"{result.jobs} jobs, {result.events} events, {result.bytes / 1e6:.1f} MB in "
-        f"{result.seconds:.1f} s ({result.jobs / result.seconds:.0f} jobs/s); in {out}"
+        f"{result.seconds:.1f} s ({result.jobs / result.seconds:.0f} jobs/s); written to {out}"
     )

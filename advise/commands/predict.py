@@ -1,4 +1,4 @@
-"""`condor-advice predict`: what to know of a job before it is submitted."""
+"""`condor-advice predict`: check a submit file and predict how its jobs do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from condor_advice.advise.presubmit.prediction import Prediction
+    from condor_advice.advise.presubmit import Prediction
 
 
 class WithSubmitArguments(click.Command):
-    """A command that keeps what stands after `--` for condor_submit."""
+    """A command that keeps the arguments after `--` for condor_submit."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the arguments after `--` aside; click would mix them with the files."""
+        """Set the arguments after `--` aside; click would take them for files."""
         if "--" in args:
             cut = args.index("--")
             ctx.meta["submit_arguments"] = tuple(args[cut + 1 :])
@@ -41,15 +41,17 @@ class WithSubmitArguments(click.Command):
 @click.option(
     "--model", type=click.Path(path_type=Path), help="Model directory made by `failures train`."
 )
-@click.option("--user", help="Whose history to look at; by default the caller's.")
+@click.option("--user", help="User whose history counts; by default you.")
 @click.option(
     "--quantile",
     default=0.95,
     show_default=True,
-    help="Suggested sizes are enough for this share of like jobs.",
+    help="Suggested sizes are enough for this share of similar jobs.",
 )
-@click.option("--ignore", multiple=True, metavar="RULE", help="Do not report this lint rule.")
-@click.option("--lint-only", is_flag=True, help="Only look for faults in the file.")
+@click.option(
+    "--ignore", multiple=True, metavar="RULE", help="Skip this lint rule; may be repeated."
+)
+@click.option("--lint-only", is_flag=True, help="Check the file only; predict nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def predict(
@@ -62,15 +64,15 @@ def predict(
     lint_only: bool,
     as_json: bool,
 ) -> None:
-    """Look at submit files: faults, risk of failing with reasons, sizes, oddities.
+    """Check submit files: faults, risk of failing, suggested sizes, unusual requests.
 
-    Exits with 1 when a file has a fault that HTCondor would refuse or hold the job for.
+    Exits with 1 if a file has a fault for which HTCondor would refuse or hold the job.
     """
-    from condor_advice.advise.presubmit.prediction import look_at
+    from condor_advice.advise.presubmit import predict_submit
 
     faulty = False
     for file in files:
-        found = look_at(
+        prediction = predict_submit(
             file,
             context.meta.get("submit_arguments", ()),
             model_directory=model,
@@ -81,31 +83,32 @@ def predict(
             now=time.time(),
         )
         if as_json:
-            click.echo(json.dumps(found.as_dict()))
+            click.echo(json.dumps(prediction.as_dict()))
         else:
             if len(files) > 1:
                 click.echo(f"{file}:")
-            _print(found)
-        faulty |= any(one.severity == "error" for one in found.findings)
+            _print(prediction)
+        faulty |= any(finding.severity == "error" for finding in prediction.findings)
     if faulty:
         sys.exit(1)
 
 
-def _print(found: Prediction) -> None:
-    for one in found.findings:
-        click.echo(f"{one.severity}: {one.command or 'file'}: {one.text} [{one.rule}]")
-        click.echo(f"    {one.remedy}")
-    if not found.findings:
+def _print(prediction: Prediction) -> None:
+    for finding in prediction.findings:
+        where = finding.command or "file"
+        click.echo(f"{finding.severity}: {where}: {finding.text} [{finding.rule}]")
+        click.echo(f"    {finding.remedy}")
+    if not prediction.findings:
         click.echo("no faults found")
     click.echo(
-        f"{found.jobs} job{'' if found.jobs == 1 else 's'}"
-        + (f", {found.looked_at} looked at" if found.looked_at < found.jobs else "")
+        f"{prediction.jobs} job{'' if prediction.jobs == 1 else 's'}"
+        + (f", {prediction.looked_at} checked" if prediction.looked_at < prediction.jobs else "")
     )
-    if found.risk is None:
-        if found.note:
-            click.echo(found.note)
+    if prediction.risk is None:
+        if prediction.note:
+            click.echo(prediction.note)
         return
-    risk: dict[str, Any] = found.risk
+    risk: dict[str, Any] = prediction.risk
     click.echo(
         f"risk of failing: {risk['probability']:.0%}"
         + (
@@ -117,7 +120,7 @@ def _print(found: Prediction) -> None:
     )
     for reason in risk["reasons"]:
         click.echo(f"    {reason['text']} ({reason['share']:+.2f})")
-    for size in found.sizes:
+    for size in prediction.sizes:
         click.echo(f"{size['command']} = {size['suggested_text']}   # {size['why']}")
-    for odd in found.anomalies:
+    for odd in prediction.anomalies:
         click.echo(f"unusual: {odd['text']}")

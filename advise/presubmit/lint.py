@@ -1,7 +1,7 @@
-"""Known faults of submit files, found before HTCondor finds them hours later.
+"""Find faults of submit files before HTCondor does, hours later.
 
-An *error* is a fault with which condor_submit refuses the file, or the job is held or cannot do
-its work; each was seen on a real pool. A *warning* may be meant.
+With an *error*, condor_submit refuses the file, or the job is held or cannot do its work; each
+was seen on a real pool. A *warning* may be intended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPRESSIONS = (
     "retry_until",
     "success_exit_code",
 )
-COMMANDS = (
+SUBMIT_COMMANDS = (
     "accounting_group",
     "accounting_group_user",
     "allowed_execute_duration",
@@ -173,7 +173,7 @@ COMMANDS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: its rule, how bad, in which command, and what to do."""
+    """One fault: rule, severity, submit command, and remedy."""
 
     rule: str
     severity: str  # "error" or "warning"
@@ -195,7 +195,7 @@ def lint(submit: SubmitFile) -> list[Finding]:
                 "error",
                 "queue",
                 error.detail or str(error),
-                "correct the queue statement, or make the file that it reads",
+                "correct the queue statement, or create the file it reads",
             )
         )
         procs = []
@@ -206,7 +206,7 @@ def lint(submit: SubmitFile) -> list[Finding]:
                     "queue",
                     "warning",
                     "queue",
-                    "the queue statement makes no jobs",
+                    "the queue statement creates no jobs",
                     "check the pattern or the list of items",
                 )
             )
@@ -221,7 +221,7 @@ def lint(submit: SubmitFile) -> list[Finding]:
 
 
 def refused(error: CannotParse) -> Finding:
-    """Return the finding for a file that HTCondor's parser refuses."""
+    """Return the finding for a file that HTCondor's parser cannot read."""
     line = f"line {error.line}: " if error.line else ""
     return Finding(
         "syntax",
@@ -238,7 +238,7 @@ def _whole_file(submit: SubmitFile) -> Iterator[Finding]:
             "undefined-macro",
             "error",
             command,
-            f"$({macro}) is not defined and becomes nothing",
+            f"$({macro}) is not defined and expands to nothing",
             f"define {macro} = ..., name it in the queue statement, or write $({macro}:default)",
         )
     for number, line in submit.after_queue[:1]:
@@ -246,20 +246,25 @@ def _whole_file(submit: SubmitFile) -> Iterator[Finding]:
             "text-after-queue",
             "error",
             "queue",
-            f"line {number}, after the queue statement: {line.strip()}",
-            "move it above; newer HTCondor reads one queue statement, the last line",
+            f"line {number} follows the queue statement: {line.strip()}",
+            "move it above; recent HTCondor allows one queue statement, as the last line",
         )
     used = set(re.findall(r"\$\w*\(\s*([\w.]+)", submit.text.lower()))
     for command in submit.raw:
-        if command in COMMANDS or command in used or "." in command or command.startswith("+"):
+        if (
+            command in SUBMIT_COMMANDS
+            or command in used
+            or "." in command
+            or command.startswith("+")
+        ):
             continue
-        near = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.85)
+        near = difflib.get_close_matches(command, SUBMIT_COMMANDS, n=1, cutoff=0.85)
         if near:
             yield Finding(
                 "typo",
                 "warning",
                 command,
-                f"{command} is no command of condor_submit, {near[0]} is",
+                f"{command} is not a submit command; {near[0]} is",
                 f"write {near[0]}",
             )
 
@@ -279,8 +284,8 @@ def _executable(proc: Proc) -> Iterator[Finding]:
             )
         return
     if "$$(" in name or not proc.flag("transfer_executable", True):
-        return  # found on the execution point, where we cannot look
-    # The executable is looked for where condor_submit runs, not in initialdir.
+        return  # it is on the execution point, which we cannot check
+    # condor_submit looks for the executable in its working directory, not in initialdir.
     path = Path(name)
     if not path.exists():
         yield _error(
@@ -288,7 +293,7 @@ def _executable(proc: Proc) -> Iterator[Finding]:
             "executable",
             "executable",
             f"{name} does not exist",
-            "correct the path; it is taken from where condor_submit runs",
+            "correct the path; it is relative to where condor_submit runs",
         )
     elif path.is_dir():
         yield _error(
@@ -308,7 +313,7 @@ def _program(proc: Proc, path: Path, name: str) -> Iterator[Finding]:
             "executable",
             "executable",
             f"{name}: {error.strerror}",
-            "make it readable for yourself",
+            "make it readable for you",
         )
         return
     if proc.get("should_transfer_files").upper() == "NO" and not os.access(path, os.X_OK):
@@ -325,7 +330,7 @@ def _program(proc: Proc, path: Path, name: str) -> Iterator[Finding]:
             proc,
             "interpreter",
             "executable",
-            f"{name} starts with a byte order mark, so its #! is not seen",
+            f"{name} starts with a byte order mark, which hides its #! line",
             f"sed -i '1s/^\\xEF\\xBB\\xBF//' {name}",
         )
     elif b"\0" not in start:
@@ -333,8 +338,8 @@ def _program(proc: Proc, path: Path, name: str) -> Iterator[Finding]:
             proc,
             "interpreter",
             "executable",
-            f"{name} is a script whose first line is no #! line",
-            "make `#!/bin/sh` (or another interpreter) its very first line",
+            f"{name} is a script without a #! line",
+            "make `#!/bin/sh` (or another interpreter) its first line",
         )
 
 
@@ -373,8 +378,8 @@ def _interpreter(proc: Proc, line: bytes, name: str) -> Iterator[Finding]:
             "interpreter",
             "warning",
             "executable",
-            f"{name}: env finds no {words[1]} on this machine",
-            "make sure that the execution points have it",
+            f"{name}: env does not find {words[1]} on this machine",
+            "make sure the execution points have it",
             proc.number,
         )
 
@@ -406,7 +411,7 @@ def _inputs(proc: Proc) -> Iterator[Finding]:
                 "missing-input",
                 command,
                 f"{name} does not exist in {directory}",
-                "correct the path; it is taken from initialdir",
+                "correct the path; it is relative to initialdir",
             )
 
 
@@ -417,7 +422,7 @@ def _directories(proc: Proc) -> Iterator[Finding]:
             proc,
             "initialdir",
             "initialdir",
-            f"{directory} is no directory",
+            f"{directory} is not a directory",
             f"mkdir -p {directory}",
         )
         return
@@ -435,12 +440,12 @@ def _directories(proc: Proc) -> Iterator[Finding]:
                 proc,
                 "output-directory",
                 command,
-                f"{path.parent} is no directory",
+                f"{path.parent} is not a directory",
                 "choose another path",
             )
         elif not path.parent.exists():
-            # Recent versions make the directory when files are transferred; without transfer,
-            # and in older versions, the job is held.
+            # Recent versions create the directory when files are transferred. Without file
+            # transfer, and in older versions, the job is held.
             always = proc.get("should_transfer_files").upper() == "YES"
             yield Finding(
                 "output-directory",
@@ -486,7 +491,7 @@ def _sizes(proc: Proc) -> Iterator[Finding]:
                 f"{text} means {request.amount:.3g} MB"
                 if request.has_unit
                 else f"{text} without a unit means {text} {size}",
-                f"write {command} = {text} GB if gigabytes are meant"
+                f"write {command} = {text} GB if you mean gigabytes"
                 if not request.has_unit
                 else f"raise {command}",
             )
@@ -495,7 +500,7 @@ def _sizes(proc: Proc) -> Iterator[Finding]:
                 proc,
                 "units",
                 command,
-                f"{text} is no number",
+                f"{text} is not a number",
                 f"write a number with a unit, such as {command} = 2 GB",
             )
     for command in ("request_cpus", "request_gpus"):
@@ -505,7 +510,7 @@ def _sizes(proc: Proc) -> Iterator[Finding]:
                 proc,
                 "units",
                 command,
-                f"{text} is no number, so no execution point ever matches",
+                f"{text} is not a number, so no execution point matches",
                 f"write {command} = 1",
             )
 
@@ -552,7 +557,7 @@ def _transfer(proc: Proc) -> Iterator[Finding]:
             proc,
             "transfer",
             "when_to_transfer_output",
-            "ON_EXIT_OR_EVICT and IF_NEEDED exclude one another",
+            "ON_EXIT_OR_EVICT does not work with IF_NEEDED",
             "write should_transfer_files = YES",
         )
 
@@ -566,12 +571,12 @@ def _expressions(proc: Proc) -> Iterator[Finding]:
             continue
         try:
             classad2.ExprTree(text)
-        except Exception:  # ClassAdException derives from several types over versions
+        except Exception:  # the type of ClassAdException depends on the version
             yield _error(
                 proc,
                 "expression",
                 command,
-                f"{text} is no ClassAd expression",
+                f"{text} is not a ClassAd expression",
                 "compare with ==, join with && and ||, and close every quote",
             )
     text = proc.get("arguments")
@@ -580,8 +585,8 @@ def _expressions(proc: Proc) -> Iterator[Finding]:
             proc,
             "expression",
             "arguments",
-            f"{text} has an open double quote",
-            "close it, or start without one",
+            f"{text} has an unclosed double quote",
+            "close it, or remove it",
         )
 
 
@@ -598,8 +603,8 @@ def _same_output(procs: list[Proc]) -> Iterator[Finding]:
                     "shared-output",
                     "warning",
                     command,
-                    f"several jobs write {name}",
-                    "put $(Process) into the name",
+                    f"several jobs write to {name}",
+                    "put $(Process) in the name",
                     proc.number,
                 )
                 break
@@ -622,7 +627,7 @@ CHECKS: tuple[Callable[[Proc], Iterator[Finding]], ...] = (
     _transfer,
     _expressions,
 )
-RULES = (
+LINT_RULES = (
     "syntax",
     "queue",
     "undefined-macro",

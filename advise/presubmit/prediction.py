@@ -1,4 +1,4 @@
-"""Everything that can be said of a submit file before it is submitted."""
+"""Predict risk and sizes of the jobs of a submit file, and find unusual requests."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from condor_advice.gather.workloads.table import JobTable, TableBuilder
 from condor_advice.model.failure.anomaly import Anomaly, against_habit
 from condor_advice.model.failure.model import FailureModels, default_directory
 from condor_advice.model.failure.sizes import TARGETS, size_keys
-from condor_advice.preprocess.jobs.horizons import TEXT_BUCKETS, Dataset, Horizon
+from condor_advice.preprocess.jobs.horizons import TEXT_BUCKETS, Horizon, JobDataset
 
-REASONS = 5
+REASONS_SHOWN = 5
 NO_MODEL = (
-    "no failure model yet: make one with `condor-advice failures train --history FILE` "
+    "no failure model yet; train one with `condor-advice failures train --history FILE` "
     "or name one with --model"
 )
-COMMANDS = {
+SIZE_COMMANDS = {
     "memory_mb": "request_memory",
     "disk_mb": "request_disk",
     "run_seconds": "allowed_execute_duration",
 }
 
-WORDS = {
+LEVEL_WORDS = {
     "all": "all jobs",
     "queue": "jobs of this universe",
-    "group": "this accounting group",
-    "executable": "this program, whoever runs it",
+    "group": "jobs of this accounting group",
+    "executable": "jobs of this program, of all users",
     "user": "your jobs",
-    "user_cpus": "your jobs with as many cores",
+    "user_cpus": "your jobs with this number of cores",
     "user_time": "your jobs of this duration",
     "user_queue": "your jobs of this universe",
     "user_shape": "your jobs of this size",
@@ -45,8 +45,8 @@ WORDS = {
     "cluster": "jobs of this cluster",
 }
 FEATURE_WORDS = {
-    "outcomes": "how many have ended",
-    "fail_rate": "share failed so far",
+    "outcomes": "number that have ended",
+    "fail_rate": "share that failed so far",
     "fail_last": "how the last ones ended",
     "fail_few": "share failed of the last few",
     "fail_many": "share failed of the last twenty or so",
@@ -54,27 +54,27 @@ FEATURE_WORDS = {
     "fail_hour": "share failed in the last hours",
     "fail_day": "share failed in the last days",
     "fail_ten_days": "share failed in the last weeks",
-    "weight_hour": "how many ended in the last hour",
-    "weight_day": "how many ended today",
+    "weight_hour": "number that ended in the last hour",
+    "weight_day": "number that ended in the last day",
     "failure_streak": "failures in a row",
     "success_streak": "successes in a row",
     "since_end": "time since one ended",
     "since_failure": "time since one failed",
     "since_success": "time since one succeeded",
     "since_submit": "time since the last submit",
-    "no_news": "nothing known of the last submit yet",
-    "batch": "submits in one go",
+    "no_news": "outcome of the last submit not known yet",
+    "batch": "submits in quick succession",
     "submit_rate": "submits in the last hour",
-    "request_change": "other duration than last time",
-    "cpus_change": "other number of cores than last time",
-    "queued": "waiting now",
-    "queued_age": "how long they wait",
+    "request_change": "change of requested duration since last time",
+    "cpus_change": "change of requested cores since last time",
+    "queued": "idle now",
+    "queued_age": "how long they have been idle",
     "running": "running now",
-    "running_age": "how long they run",
+    "running_age": "how long they have been running",
     "log_run": "usual run time",
-    "log_run_over_request": "run time against request",
+    "log_run_over_request": "run time compared with request",
     "at_limit": "share that ran to the limit",
-    "request_over_run": "request against usual run time",
+    "request_over_run": "request compared with usual run time",
     "fail_ran_few": "share failed of the last few that ran",
     "fail_ran_many": "share failed of the last twenty or so that ran",
     "fail_ran_month": "share failed this month of those that ran",
@@ -83,24 +83,24 @@ FEATURE_WORDS = {
     "log_run_failed": "usual run time of those that failed",
     "log_run_passed": "usual run time of those that succeeded",
     "log_run_last": "run time of the last one",
-    "failed_over_passed": "run time of failed against succeeded ones",
+    "failed_over_passed": "run time of failed compared with successful ones",
     "at_limit_many": "share of the last twenty or so that ran to the limit",
     "at_limit_last": "whether the last ones ran to the limit",
     "since_limit": "time since one ran to the limit",
-    "request_over_limit": "request against the last limit reached",
-    "request_over_last": "request against the last run time",
-    "request_over_passed": "request against run time of those that succeeded",
-    "request_over_spread": "request against run time, in spreads",
+    "request_over_limit": "request compared with the last limit reached",
+    "request_over_last": "request compared with the last run time",
+    "request_over_passed": "request compared with run time of those that succeeded",
+    "request_over_spread": "request compared with run time, in standard deviations",
     "usual_wait": "usual wait",
 }
 PLAIN_WORDS = {
-    "log_cpus": "cores asked for",
-    "log_requested_seconds": "duration asked for",
-    "log_requested_memory": "memory asked for",
-    "log_requested_disk": "disk asked for",
-    "log_core_seconds": "core time asked for",
+    "log_cpus": "requested cores",
+    "log_requested_seconds": "requested duration",
+    "log_requested_memory": "requested memory",
+    "log_requested_disk": "requested disk",
+    "log_core_seconds": "requested core time",
     "queue_bucket": "universe",
-    **{f"text_{bucket}": "words of the program's path" for bucket in range(TEXT_BUCKETS)},
+    **{f"text_{bucket}": "words in the program's path" for bucket in range(TEXT_BUCKETS)},
     "hour": "time of day",
     "weekday": "day of the week",
 }
@@ -108,7 +108,7 @@ PLAIN_WORDS = {
 
 @dataclass(slots=True)
 class Prediction:
-    """What was found; `risk` is None without a model."""
+    """Findings, risk and sizes for one submit file; `risk` is None without a model."""
 
     file: str
     jobs: int = 0
@@ -125,7 +125,7 @@ class Prediction:
             "file": self.file,
             "jobs": self.jobs,
             "looked_at": self.looked_at,
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "risk": self.risk,
             "sizes": self.sizes,
             "anomalies": self.anomalies,
@@ -133,7 +133,7 @@ class Prediction:
         }
 
 
-def look_at(
+def predict_submit(
     path: Path,
     arguments: Sequence[str] = (),
     *,
@@ -145,36 +145,36 @@ def look_at(
     now: float,
 ) -> Prediction:
     """Lint a submit file and, with a model, predict risk and sizes of its jobs."""
-    found = Prediction(str(path))
+    prediction = Prediction(str(path))
     try:
         submit = SubmitFile(path, arguments)
     except CannotParse as error:
-        found.findings = [refused(error)]
-        return found
-    found.findings = [one for one in lint(submit) if one.rule not in ignore]
+        prediction.findings = [refused(error)]
+        return prediction
+    prediction.findings = [finding for finding in lint(submit) if finding.rule not in ignore]
     try:
-        found.jobs = len(submit.items()) * submit.count()
+        prediction.jobs = len(submit.items()) * submit.count()
         procs = list(submit.procs(MAX_PROCS))
     except CannotParse:
-        return found  # the lint has said so
-    found.looked_at = len(procs)
+        return prediction  # the lint has reported it
+    prediction.looked_at = len(procs)
     if lint_only or not procs:
-        return found
+        return prediction
     directory = model_directory or default_directory()
     if model_directory is None and not (directory / "manifest.json").exists():
-        found.note = NO_MODEL
-        return found
+        prediction.note = NO_MODEL
+        return prediction
     models = FailureModels.load(directory)
     table = as_table(procs, user or getpass.getuser(), now)
     data, probability = models.at_submit(table, now)
-    found.risk = _risk(models, data, probability)
-    found.sizes = _sizes(models, table, data, procs, quantile)
-    found.anomalies = _anomalies(models, data)
-    return found
+    prediction.risk = _risk(models, data, probability)
+    prediction.sizes = _sizes(models, table, data, procs, quantile)
+    prediction.anomalies = _anomalies(models, data)
+    return prediction
 
 
 def as_table(procs: Sequence[Proc], user: str, now: float) -> JobTable:
-    """Return the jobs as a table of which nothing but the submit is known."""
+    """Return the jobs as a table in which only the submit is known."""
     builder = TableBuilder()
     for proc in procs:
         executable = proc.get("executable")
@@ -184,7 +184,7 @@ def as_table(procs: Sequence[Proc], user: str, now: float) -> JobTable:
                 "submit_time": now,
                 "user": user,
                 "group": proc.get("accounting_group") or "",
-                # HTCondor keeps the full path in Cmd, and that is what the history knows.
+                # HTCondor keeps the full path in Cmd, and so does the history.
                 "executable": str(Path.cwd() / executable) if executable else "",
                 "name": proc.get("batch_name") or proc.get("jobbatchname"),
                 "queue": proc.get("universe").lower() or "vanilla",
@@ -202,16 +202,16 @@ def as_table(procs: Sequence[Proc], user: str, now: float) -> JobTable:
 def describe_reason(name: str, value: float) -> str:
     """Return a feature and its value in words."""
     level, dot, feature = name.partition(".")
-    what = (
-        f"{WORDS.get(level, level)}: {FEATURE_WORDS.get(feature, feature)}"
+    phrase = (
+        f"{LEVEL_WORDS.get(level, level)}: {FEATURE_WORDS.get(feature, feature)}"
         if dot
         else PLAIN_WORDS.get(name, name)
     )
     if math.isnan(value):
-        return f"{what}: unknown"
+        return f"{phrase}: unknown"
     plain = feature if dot else name
     if plain.startswith(("fail_", "at_limit")):
-        return f"{what}: {value:.0%}"
+        return f"{phrase}: {value:.0%}"
     if plain.startswith(("since_", "running_age", "queued_age")) or plain in (
         "log_run",
         "log_run_failed",
@@ -220,24 +220,24 @@ def describe_reason(name: str, value: float) -> str:
         "usual_wait",
         "log_requested_seconds",
     ):
-        return f"{what}: {_duration(math.expm1(value))}"
+        return f"{phrase}: {_duration(math.expm1(value))}"
     if plain.startswith(("log_", "outcomes", "running", "queued", "weight_")):
-        return f"{what}: {math.expm1(value):.3g}"
-    return f"{what}: {value:.3g}"
+        return f"{phrase}: {math.expm1(value):.3g}"
+    return f"{phrase}: {value:.3g}"
 
 
 def _risk(
     models: FailureModels,
-    data: Dataset,
+    data: JobDataset,
     probability: np.ndarray[Any, Any],
 ) -> dict[str, Any]:
     model = models.get(Horizon.SUBMIT)
     worst = int(np.argmax(probability))
-    reasons = model.reasons(model.select(data)[worst])[:REASONS]
+    reasons = model.reasons(model.select(data)[worst])[:REASONS_SHOWN]
     return {
         "horizon": str(Horizon.SUBMIT),
         "probability": float(np.mean(probability)),
-        "by_job": [round(float(one), 4) for one in probability],
+        "by_job": [round(float(risk), 4) for risk in probability],
         "base_rate": model.notes["failed"] / model.notes["rows"],
         "likely_to_fail": bool(probability[worst] >= model.thresholds["f1"]),
         "threshold": float(model.thresholds["f1"]),
@@ -256,11 +256,11 @@ def _risk(
 def _sizes(
     models: FailureModels,
     table: JobTable,
-    data: Dataset,
+    data: JobDataset,
     procs: Sequence[Proc],
     quantile: float,
 ) -> list[dict[str, Any]]:
-    found = []
+    suggestions = []
     keys = size_keys(table.take([0]), models.maker)[0]
     first = int(np.flatnonzero(data.row == 0)[0])
     for target, model in models.sizes.items():
@@ -270,9 +270,9 @@ def _sizes(
         place, sizes = record
         enough = sizes.quantile(quantile)
         suggested = model.suggest(data, first, keys, quantile)
-        command = COMMANDS[target]
+        command = SIZE_COMMANDS[target]
         level = model.history.levels[place]
-        found.append(
+        suggestions.append(
             {
                 "target": target,
                 "unit": TARGETS[target][0],
@@ -285,38 +285,38 @@ def _sizes(
                 "quantile": quantile,
                 "level": level,
                 "method": model.method,
-                "why": f"{quantile:.0%} of the last {len(sizes.values)} of {WORDS[level]} stayed "
-                f"within {_size_text(target, enough)}"
-                + ("" if model.corrections else " (too few jobs to check how far that holds)")
+                "why": f"{quantile:.0%} of the last {len(sizes.values)} of {LEVEL_WORDS[level]} "
+                f"stayed within {_size_text(target, enough)}"
+                + ("" if model.corrections else " (too few jobs to check this)")
                 + f"; now {procs[0].get(command) or 'not set'}",
             }
         )
-    return found
+    return suggestions
 
 
-def _anomalies(models: FailureModels, data: Dataset) -> list[dict[str, Any]]:
+def _anomalies(models: FailureModels, data: JobDataset) -> list[dict[str, Any]]:
     odd: list[Anomaly] = against_habit(data)
     if models.anomalies is not None:
         odd += models.anomalies.find(data)
-    seen, found = set(), []
-    for one in odd:
-        if (one.field, one.against) in seen:
+    seen, shown = set(), []
+    for anomaly in odd:
+        if (anomaly.field, anomaly.against) in seen:
             continue
-        seen.add((one.field, one.against))
-        rarity = None if math.isnan(one.rarity) else one.rarity
-        found.append(
+        seen.add((anomaly.field, anomaly.against))
+        rarity = None if math.isnan(anomaly.rarity) else anomaly.rarity
+        shown.append(
             {
-                "field": one.field,
-                "value": one.value,
-                "usual": one.usual,
+                "field": anomaly.field,
+                "value": anomaly.value,
+                "usual": anomaly.usual,
                 "rarity": rarity,
-                "against": one.against,
-                "job": one.row,
-                "text": f"{PLAIN_WORDS.get(one.field, one.field)} is {one.value:.4g}, "
-                f"usual for {one.against} is about {one.usual:.4g}",
+                "against": anomaly.against,
+                "job": anomaly.row,
+                "text": f"{PLAIN_WORDS.get(anomaly.field, anomaly.field)} is {anomaly.value:.4g}; "
+                f"usual for {anomaly.against} is about {anomaly.usual:.4g}",
             }
         )
-    return found
+    return shown
 
 
 def _size_text(target: str, amount: float) -> str:

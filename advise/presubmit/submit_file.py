@@ -1,7 +1,7 @@
-"""A submit description as HTCondor reads it: macros, queue statement and items by its own parser.
+"""Read a submit description with HTCondor's own parser: macros, queue statement and items.
 
-`htcondor2.Submit` needs no pool for any of this. It does not make job ads outside of a schedd, so
-requests are read from the commands themselves.
+`htcondor2.Submit` needs no pool for this. It makes no job ads without a schedd, so requests are
+read from the submit commands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS_IN_BYTES = {
     "P": 1024.0**5,
 }
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMGTP]?)(?:I?B)?", re.IGNORECASE)
-# Options of condor_submit that take a value and do not change what a job is.
+# Options of condor_submit that take a value and do not change the job.
 _OPTIONS_WITH_VALUE = (
     "-name",
     "-remote",
@@ -42,7 +42,7 @@ _OPTIONS_WITH_VALUE = (
 
 
 class CannotParse(AdviceError):
-    """HTCondor's parser refuses the submit description."""
+    """HTCondor's parser cannot read the submit description."""
 
     def __init__(self, path: Path, line: int | None, text: str, detail: str) -> None:
         where = f"{path}:{line}" if line else str(path)
@@ -52,24 +52,24 @@ class CannotParse(AdviceError):
 
 @dataclass(frozen=True, slots=True)
 class Proc:
-    """One job of the submit: its commands with all macros expanded."""
+    """One job: its submit commands with all macros expanded."""
 
     number: int
     commands: Mapping[str, str]
 
     def get(self, command: str) -> str:
-        """Return a command's value, empty when it is not given; the case does not matter."""
+        """Return a command's value, or an empty string; case does not matter."""
         return self.commands.get(command.lower(), "").strip()
 
     def flag(self, command: str, default: bool) -> bool:
-        """Return a yes-or-no command."""
+        """Return the value of a boolean command."""
         value = self.get(command).lower()
         return default if not value else value in ("true", "yes", "1", "t", "y")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A size asked for: the number, and whether a unit was written."""
+    """A requested size: the number, and whether it has a unit."""
 
     amount: float | None  # None: an expression that only a match can evaluate
     has_unit: bool
@@ -77,7 +77,7 @@ class Request:
 
 
 class SubmitFile:
-    """A submit file with what condor_submit's arguments add to it."""
+    """A submit file with the lines that condor_submit's arguments add."""
 
     def __init__(self, path: Path, arguments: Sequence[str] = ()) -> None:
         import htcondor2
@@ -100,8 +100,9 @@ class SubmitFile:
     def undefined_macros(self) -> list[tuple[str, str]]:
         """Return (command, macro) for every $(macro) that nothing defines.
 
-        HTCondor itself is asked, by a default value that only an undefined macro takes; so
-        built-in macros, the configuration's and the queue statement's all count as defined.
+        HTCondor itself expands each macro with a default value that only an undefined macro
+        takes. So macros that are built in, in the configuration or in the queue statement
+        count as defined.
         """
         variables = {name.lower() for name in self.variables()}
         found = []
@@ -115,7 +116,7 @@ class SubmitFile:
         return found
 
     def variables(self) -> list[str]:
-        """Return the names that the queue statement gives values to."""
+        """Return the variables of the queue statement."""
         words = " ".join(self.queue_line or []).split("(")[0]
         match = re.match(
             r"\s*queue\s+(?:[^\s,]+\s+)??([A-Za-z_][\w, ]*?)\s+(?:in|from|matching)\b",
@@ -126,16 +127,16 @@ class SubmitFile:
         return [*names, "item"]
 
     def items(self) -> list[dict[str, str]]:
-        """Return the items of the queue statement; one empty item when it has none.
+        """Return the items of the queue statement, or one empty item.
 
-        Raises CannotParse when the statement or the file that it names cannot be read.
+        Raises CannotParse if the statement, or the file it names, cannot be read.
         """
         arguments = str(self.submit.getQArgs() or "")
         if not re.search(r"\b(in|from|matching)\b", arguments, re.IGNORECASE):
             return [{}]
         try:
-            found = self.submit.itemdata()
-            return [] if found is None else [dict(item) for item in found]
+            items = self.submit.itemdata()
+            return [] if items is None else [dict(item) for item in items]
         except Exception as error:
             raise CannotParse(
                 self.path, None, " ".join(self.queue_line or []), str(error)
@@ -144,11 +145,11 @@ class SubmitFile:
     def _expand(self, command: str) -> str:
         try:
             return str(self.submit.expand(command))
-        except KeyError:  # what the bindings say when nothing is left
+        except KeyError:  # raised when the value is empty
             return ""
 
     def count(self) -> int:
-        """Return the jobs per item."""
+        """Return the number of jobs per item."""
         match = re.match(r"\s*(\d+)", str(self.submit.getQArgs() or ""))
         return int(match[1]) if match else 1
 
@@ -167,9 +168,9 @@ class SubmitFile:
 
 
 def quantity(text: str, plain_unit: str, result_unit: str) -> Request | None:
-    """Read "2 GB" or "4096" (in `plain_unit`); None for text with a unit that is none.
+    """Parse "2 GB" or "4096" (in `plain_unit`); return None for an unknown unit.
 
-    An expression such as `ifThenElse(...)` has no amount here.
+    An expression such as `ifThenElse(...)` has no amount.
     """
     text = text.strip()
     match = _QUANTITY.fullmatch(text)
@@ -182,7 +183,7 @@ def quantity(text: str, plain_unit: str, result_unit: str) -> Request | None:
 
 
 def _at_queue(text: str) -> tuple[list[str], list[str] | None, list[tuple[int, str]]]:
-    """Part a file into the lines before its queue statement, the statement, and what follows."""
+    """Split a file into the lines before its queue statement, the statement, and the rest."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if not _QUEUE.match(line):
@@ -202,7 +203,7 @@ def _at_queue(text: str) -> tuple[list[str], list[str] | None, list[tuple[int, s
 
 
 def _bad_line(lines: Sequence[str]) -> tuple[int | None, str]:
-    """Return the first line from which on every longer beginning of the file is refused."""
+    """Return the first line at which HTCondor's parser fails."""
     import htcondor2
 
     bad = None
@@ -217,7 +218,7 @@ def _bad_line(lines: Sequence[str]) -> tuple[int | None, str]:
 
 
 def _additions(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines that condor_submit's arguments add, and the arguments left aside."""
+    """Return the lines that condor_submit's arguments add, and the arguments ignored."""
     lines: list[str] = []
     ignored: list[str] = []
     rest = list(arguments)

@@ -1,8 +1,8 @@
 """One file per scenario: what goes wrong with a batch, why, and when it ends.
 
-A scenario is a module with a docstring, `FAMILY`, `WEIGHT` (how often it is chosen, against
-1.0 for the usual) and `set_up(batch, world) -> Cause`, which changes one thing about an
-otherwise healthy batch. New files in this folder are found by themselves.
+A scenario is a module with a docstring, `FAMILY`, `WEIGHT` (how often it is chosen; 1.0 is
+usual) and `set_up(batch, world) -> Cause`, which changes one thing about an
+otherwise healthy batch. New files in this folder are found automatically.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario module's contents under their own names."""
+    """The contents of a scenario module."""
 
     name: str
     family: str
     weight: float
     about: str
-    set_up: Callable[[Batch, World], Cause]
+    set_up: Callable[[JobBatch, LabWorld], Cause]
 
 
 def load_scenarios() -> dict[str, Scenario]:
-    """All scenarios of this folder by name, in alphabetical order."""
+    """Return all scenarios of this folder by name, in alphabetical order."""
     found = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")

@@ -5,13 +5,13 @@ The node is held and the DAG waits with it; DAGMan itself does nothing about a h
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "dag"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.dag = True
     batch.spool = False
     batch.procs = 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "disk"
 WEIGHT = 1.3
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     need = int(batch.submit["request_disk"].rstrip("M")) * 2 + 6
     chance = batch.rng.choice((30, 50, 70))
     batch.work.append(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "time"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit["allowed_execute_duration"] = str(batch.rng.choice((4, 5, 6)))
     batch.seconds = batch.rng.uniform(14, 22)
     return Cause(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "time"
 WEIGHT = 1.2
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     slow = batch.rng.sample(world.points, k=max(1, len(world.points) // 2))
     batch.submit["allowed_execute_duration"] = "6"
     batch.seconds = 1.0

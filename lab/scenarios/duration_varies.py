@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "time"
 WEIGHT = 1.3
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit["allowed_execute_duration"] = "6"
     batch.seconds = 1.0
     batch.work.append(f"chance {batch.rng.choice((35, 55, 75))} && sleep 15")

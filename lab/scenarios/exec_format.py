@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "executable"
 WEIGHT = 0.8
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.binary = b"\x7fELF" + batch.rng.randbytes(batch.rng.randrange(2000, 8000))
     return Cause("the executable is for another architecture", transient=False)

@@ -5,13 +5,13 @@ HTCondor words it as a missing input, because the executable is transferred like
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     path = batch.path(batch.program)
     aside = batch.path("build.tmp")

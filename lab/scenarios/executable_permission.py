@@ -1,14 +1,14 @@
-"""The program on the execution points may not be executed, until staff put that right."""
+"""The program on the execution points is not executable until staff fix it."""
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "executable"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.run_installed()
     programs = world.install(world.points, batch)
 

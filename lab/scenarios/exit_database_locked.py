@@ -1,17 +1,17 @@
-"""A data base that the program writes to is locked for some time.
+"""A database that the program writes to is locked for some time.
 
-Late in the run, so each futile release costs the whole run.
+It fails late, so each futile release costs a whole run.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "exit"
 WEIGHT = 1.2
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     lock, ends = world.root / "soft" / f"{batch.number:04d}.lock", batch.lasts()
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.touch()

@@ -1,17 +1,17 @@
 """The program needs a licence server that is down for a while.
 
-It exits with an error; the owner has asked for a hold in that case.
+It exits with an error; the owner's submit file asks for a hold in that case.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "exit"
 WEIGHT = 2.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     path, ends = world.publish(batch.data()), batch.lasts()
     world.server.add_fault(path, 503, until=ends)
     batch.hold_on_exit()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "exit"
 WEIGHT = 1.7
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     old = batch.rng.sample(world.points, k=max(1, len(world.points) // 2))
     batch.hold_on_exit()
     batch.work.append(batch.on_points(old, batch.failing_exit()))

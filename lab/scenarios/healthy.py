@@ -6,13 +6,13 @@ an execution point in trouble.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "none"
 WEIGHT = 10.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     if batch.rng.random() < 0.15:
         batch.run_installed()
         world.install(world.points, batch)

@@ -1,17 +1,17 @@
 """A black hole: an execution point that ends every job at once with an error.
 
-It looks free, so it draws in job after job; elsewhere they would have run.
+It is always free, so it attracts job after job; they would have run elsewhere.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "host"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = batch.rng.randrange(4, 9)
     batch.hold_on_exit()
     able = world.points_with("exit")

@@ -1,17 +1,17 @@
 """The starter of the job is killed again and again, and site policy holds the job.
 
-Restarts count for ever, so the policy holds it anew whenever it waits after a release.
+The count is never reset, so the policy holds the job again whenever it is idle.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "host"
 WEIGHT = 0.6
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = 1
     batch.seconds = batch.rng.uniform(10, 15)
     limit = 2

@@ -1,17 +1,17 @@
-"""The starter dies under the job; the job is only rescheduled, not held.
+"""The starter dies; the job is rescheduled, not held.
 
-It costs time and shows as a lost connection in the log. Later holds come from elsewhere.
+This costs time and appears as a lost connection in the log. Later holds have other causes.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "host"
 WEIGHT = 0.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = 1
     batch.seconds = batch.rng.uniform(8, 12)
     batch.hold_on_exit()

@@ -5,13 +5,13 @@ A clean-up script was too eager, or a file system is not mounted for a while.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     initial = batch.use_initialdir()
     comes_back = batch.rng.random() < 0.6

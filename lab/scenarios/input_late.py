@@ -1,17 +1,17 @@
-"""An input file is written by another program, which is late.
+"""An input file comes from another program, which is late.
 
-The hold reason is the same as for a file that will never come; only time tells them apart.
+The hold reason is the same as for a file that never comes.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 2.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     name, ends = batch.input_name(), batch.lasts()
     batch.inputs.append(name)

@@ -1,18 +1,17 @@
 """An input file was never there.
 
-The owner forgot to copy it to the access point. Each release ends in the same place until
-somebody does.
+The owner forgot to copy it to the access point. Every release is futile until somebody does.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     name = batch.input_name()
     batch.inputs.append(name)

@@ -1,17 +1,17 @@
 """A directory of inputs is being rebuilt: gone now, back later.
 
-It is the classic of a data set that is refreshed in place while jobs start.
+A typical case: a data set is replaced in place while jobs start.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     directory = batch.rng.choice(("data", "store", "in"))
     name, ends = f"{directory}/{batch.data()}", batch.lasts(typical=50)

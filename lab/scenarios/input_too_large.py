@@ -1,17 +1,17 @@
 """The inputs together are larger than the owner allowed with max_transfer_input_mb.
 
-Held at the first match, and at each later one: only a larger limit helps.
+The job is held at every match; only a larger limit helps.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 0.6
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     name = batch.input_name()
     batch.write(name, size=2_600_000)
     batch.inputs.append(name)

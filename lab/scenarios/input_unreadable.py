@@ -1,17 +1,17 @@
-"""An input file may not be read, until its permissions are put right.
+"""An input file is not readable until its permissions are fixed.
 
-Sometimes a nightly job of the group does that, sometimes nobody.
+Sometimes a cron job does that, sometimes nobody.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     name = batch.input_name()
     path = batch.write(name)

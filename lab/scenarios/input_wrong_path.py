@@ -1,17 +1,17 @@
 """The input exists, but the submit description names another directory.
 
-A typing error: an edit of TransferInput mends it, waiting does not.
+A typing error: editing TransferInput fixes it, waiting does not.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "input"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     name = batch.data()
     right, wrong = batch.rng.sample(("data", "store", "in"), k=2)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "executable"
 WEIGHT = 0.8
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.spool = False
     batch.shebang = f"#!{world.root}/soft/{batch.number:04d}/bin/sh"
     path = batch.path(batch.program)

@@ -1,17 +1,17 @@
-"""The script begins with an interpreter from a software area that is not mounted now.
+"""The script's interpreter is in a software area that is not mounted at the moment.
 
-Held with the same words as a wrong interpreter, until the area is back.
+The hold reason is the same as for a wrong interpreter.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "executable"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     tool = world.root / "soft" / f"{batch.number:04d}" / "bin" / "sh"
     batch.shebang = f"#!{tool}"
     ends = batch.lasts()

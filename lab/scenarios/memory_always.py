@@ -1,17 +1,17 @@
-"""The job needs more memory than it asked for, in each run.
+"""The job needs more memory than it requests, in every run.
 
-Released unchanged it can never succeed; with a larger request it does.
+Released unchanged it never succeeds; with a larger request it does.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "memory"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     request = int(batch.submit["request_memory"])
     need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
     batch.work.append(batch.use_memory(need, seconds=14))

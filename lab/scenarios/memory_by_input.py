@@ -1,17 +1,17 @@
-"""The memory that a run needs depends on its data, and each run draws its data anew.
+"""The memory a run needs depends on its data, which is drawn anew for each run.
 
-Under a policy that looks at the usage of the run before, even a small run is held at once.
+Under a policy that sees the usage of the previous run, even a small run is held at once.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "memory"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     request = int(batch.submit["request_memory"])
     need = int(request * batch.rng.uniform(1.25, 1.9)) + 10
     chance = batch.rng.choice((30, 50, 70))

@@ -1,18 +1,18 @@
 """The directory for standard output has become a file at the access point.
 
-Somebody packed the results into an archive of the same name. HTCondor would make a missing
-directory anew, but it cannot put one where a file is.
+Somebody packed the results into an archive of the same name. HTCondor creates a missing
+directory, but not where a file is.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     directory = batch.path("out")
     batch.stdout = "out/$(Process).out"
     batch.spool = False

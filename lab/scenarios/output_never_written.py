@@ -1,17 +1,17 @@
 """A file named in transfer_output_files is never written.
 
-The program writes it under another name. Releasing runs it all again for nothing.
+The program writes it under another name. A release repeats the whole run for nothing.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     promised, real = batch.data(), batch.data()
     kept = [*batch.outputs, real]
     batch.outputs.append(promised)

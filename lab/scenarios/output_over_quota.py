@@ -1,23 +1,23 @@
-"""The owner is over quota at the access point, so nothing can be written back.
+"""The owner is over quota at the access point, so output cannot be written.
 
-Space is freed when somebody deletes something: at no particular time.
+Space is freed at a random time, when somebody deletes files.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     ends = batch.lasts()
     batch.spool = False
     links = []
     for proc in range(batch.procs):
         link = batch.path(batch.stdout.replace("$(Process)", str(proc)))
-        link.symlink_to("/dev/full")  # the kernel itself says: no space left on device
+        link.symlink_to("/dev/full")  # every write fails: no space left on device
         links.append(link)
 
     def free() -> None:

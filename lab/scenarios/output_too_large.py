@@ -1,14 +1,14 @@
-"""The output is larger than max_transfer_output_mb; with some data sets only."""
+"""The output is larger than max_transfer_output_mb, for some data sets only."""
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 0.8
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     name = batch.data()
     batch.outputs.append(name)
     batch.submit["max_transfer_output_mb"] = "1"

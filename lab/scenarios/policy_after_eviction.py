@@ -1,17 +1,17 @@
 """The owner holds a job that has been evicted once, to look at it.
 
-The expression stays true while the job waits, so a release often ends before it runs.
+The expression stays true while the job is idle, so it is often held again before it runs.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "policy"
 WEIGHT = 1.2
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.submit["periodic_hold"] = "NumJobStarts >= 1 && JobStatus == 1"
     batch.seconds = batch.rng.uniform(9, 14)
 

@@ -1,4 +1,4 @@
-"""The access point cannot store what the job sends: its spool is full for a while.
+"""The access point cannot store the job's output: its spool is full for a while.
 
 The job was spooled, so its output goes to the spool directory, and the write fails there.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "output"
 WEIGHT = 0.7
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     name, ends = batch.data(), batch.lasts()
     batch.outputs.append(name)
     batch.spool = True

@@ -1,17 +1,17 @@
-"""Staff hold the batch because of the load it makes, and release it when that is over.
+"""Staff hold the batch because of its load, and release it later.
 
 If its owner releases it too early, they hold it again.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "people"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.seconds = batch.rng.uniform(9, 14)
     ends = batch.lasts(typical=50)
     why = batch.rng.choice(

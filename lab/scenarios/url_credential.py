@@ -1,17 +1,17 @@
-"""The credential for the data has expired, so the server refuses.
+"""The credential for the data has expired, so the server refuses the transfer.
 
-Renewed by a cron job for some owners; the others have to log in again.
+A cron job renews it for some owners; the others must log in again.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "url"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     path = world.publish(batch.data())
     batch.inputs.append(world.server.url(path))
     status = batch.rng.choice((401, 403))

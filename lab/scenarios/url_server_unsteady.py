@@ -1,17 +1,17 @@
-"""The file server fails in short fits over a longer time.
+"""The file server fails again and again for short periods.
 
-Between two fits the transfer works, so a quick second try often does.
+Transfers work in between, so a quick second try often succeeds.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "url"
 WEIGHT = 1.5
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     path, now = world.publish(batch.data()), world.clock()
     since = now
     while since < now + 240 * world.pace:

@@ -1,14 +1,14 @@
-"""The address is wrong and always will be."""
+"""The URL is wrong and always fails."""
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, Fix, World
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
 
 FAMILY = "url"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     name = batch.data()
     wrong, right = world.publish(name), world.publish(name)
     world.server.add_fault(wrong, 404)

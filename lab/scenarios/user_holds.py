@@ -1,17 +1,17 @@
-"""The owner holds the batch to wait for something, and means to release it.
+"""The owner holds the batch to wait for something, and plans to release it.
 
-Nothing is wrong; whether a release now is right only the owner knows.
+Nothing is wrong; only the owner knows when to release it.
 """
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Batch, Cause, World
+from condor_advice.lab.world import Cause, JobBatch, LabWorld
 
 FAMILY = "people"
 WEIGHT = 1.0
 
 
-def set_up(batch: Batch, world: World) -> Cause:
+def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.seconds = batch.rng.uniform(6, 12)
     why = batch.rng.choice(("waiting for new calibration", "to be checked", ""))
 

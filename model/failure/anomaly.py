@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.failure.profiles import REQUEST_FIELDS, Profiles
-from condor_advice.preprocess.jobs.horizons import Dataset
+from condor_advice.preprocess.jobs.horizons import JobDataset
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,20 +36,20 @@ class AnomalyDetector:
     def fit(
         cls,
         profiles: Profiles,
-        data: Dataset,
+        data: JobDataset,
         rows: npt.NDArray[np.bool_],
     ) -> AnomalyDetector:
         """Take the densities of past jobs as the measure of what is usual."""
         densities = profiles.log_density(profiles.standardise(data.take(rows)))
         return cls(profiles, np.quantile(densities, np.linspace(0, 1, 1001)))
 
-    def rarity(self, data: Dataset) -> Floats:
+    def rarity(self, data: JobDataset) -> Floats:
         """Return which share of past jobs was at least as odd as each of these."""
         densities = self.profiles.log_density(self.profiles.standardise(data))
         below = np.searchsorted(self.reference, densities, side="right")
         return np.asarray(below / len(self.reference), dtype=np.float64)
 
-    def find(self, data: Dataset, threshold: float = 0.01) -> list[Anomaly]:
+    def find(self, data: JobDataset, threshold: float = 0.01) -> list[Anomaly]:
         """Return the jobs rarer than `threshold`, each with its oddest request."""
         points = self.profiles.standardise(data)
         rarity = self.rarity(data)
@@ -81,7 +81,7 @@ class AnomalyDetector:
 
 
 def against_habit(
-    data: Dataset, level: str = "user_program", factor: float = 4.0, min_submits: float = 5.0
+    data: JobDataset, level: str = "user_program", factor: float = 4.0, min_submits: float = 5.0
 ) -> list[Anomaly]:
     """Return jobs that ask for far more or less than the user's last job of this program.
 

@@ -20,7 +20,13 @@ from condor_advice.model.metrics import (
     threshold_for_f1,
     threshold_for_precision,
 )
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,14 +45,14 @@ def evaluate(
     threshold: str = "f1",
     bootstrap_rounds: int = 200,
     say: Callable[[str], None] = lambda _text: None,
-) -> tuple[dict[str, Any], dict[Horizon, tuple[HorizonModel, Dataset]]]:
+) -> tuple[dict[str, Any], dict[Horizon, tuple[HorizonModel, JobDataset]]]:
     """Train on the past, judge on the future; nothing is chosen on the future.
 
     Features of the future use outcomes of the future as they became known: that is what a
     running service would see. Returns the report, and per horizon the model with the test rows.
     """
     table = table.in_submit_order()
-    split = Split.at_share(table, share)
+    split = TimeSplit.at_share(table, share)
     maker = JobFeatures.for_table(table.known_at(split.moment), labels)
     datasets = maker.datasets(table, horizons)
     state = table.state
@@ -96,7 +102,7 @@ def evaluate(
     return report, tested
 
 
-def baselines(data: Dataset, split: Split) -> dict[str, dict[str, float]]:
+def baselines(data: JobDataset, split: TimeSplit) -> dict[str, dict[str, float]]:
     """Return the figures of three rules that need no training.
 
     `majority` always says what most jobs did. `last_outcome` repeats the last known outcome of
@@ -130,7 +136,7 @@ def baselines(data: Dataset, split: Split) -> dict[str, dict[str, float]]:
 
 def importance(
     model: HorizonModel,
-    data: Dataset,
+    data: JobDataset,
     rows: int = 200,
     top: int = 20,
 ) -> dict[str, float]:
@@ -144,7 +150,7 @@ def importance(
     return {model.names[index]: float(mean[index]) for index in np.argsort(-mean)[:top]}
 
 
-def curves(model: HorizonModel, data: Dataset) -> dict[str, Floats]:
+def curves(model: HorizonModel, data: JobDataset) -> dict[str, Floats]:
     """Return the precision, recall and false alarms of a model on test rows."""
     return curve(data.label, model.probability(data))
 

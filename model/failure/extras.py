@@ -12,11 +12,17 @@ from condor_advice.model.failure.online import prequential
 from condor_advice.model.failure.profiles import Profiles, describe, fit_profiles
 from condor_advice.model.failure.size_models import evaluate_sizes
 from condor_advice.model.failure.sizes import TARGETS, used
-from condor_advice.model.failure.study import PARAMETERS, ROUNDS, compare_ways
+from condor_advice.model.failure.study import STUDY_PARAMETERS, STUDY_ROUNDS, compare_ways
 from condor_advice.model.failure.train import TrainSettings, fit
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import roc_auc
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
 
 
 def extras(
@@ -33,7 +39,7 @@ def extras(
 ) -> tuple[dict[str, Any], Profiles | None]:
     """Return the studies asked for, all at the submit horizon, and the fitted profiles."""
     table = table.in_submit_order()
-    split = Split.at_share(table, share)
+    split = TimeSplit.at_share(table, share)
     maker = JobFeatures.for_table(table.known_at(split.moment), labels)
     data = maker.datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
     found: dict[str, Any] = {}
@@ -61,7 +67,7 @@ def extras(
 
 
 def profiles_as_features(
-    data: Dataset, profiles: Profiles, split: Split, settings: TrainSettings
+    data: JobDataset, profiles: Profiles, split: TimeSplit, settings: TrainSettings
 ) -> dict[str, float]:
     """Return the ROC AUC on the future without and with the profiles as columns."""
     names, columns = profiles.as_features(data)
@@ -72,7 +78,7 @@ def profiles_as_features(
     past, future = split.past(data), split.future(data)
     for name, one in (("without", data), ("with", with_profiles)):
         trees = TreeEnsemble.from_xgboost(
-            fit(one.features[past], one.label[past], PARAMETERS, ROUNDS, settings)
+            fit(one.features[past], one.label[past], STUDY_PARAMETERS, STUDY_ROUNDS, settings)
         )
         found[f"roc_auc_{name}"] = roc_auc(
             one.label[future], trees.predict_margin(one.features[future])
@@ -84,6 +90,6 @@ def _found_parameters(report: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Take the parameters of the search at submit, if there was one."""
     submit = report["horizons"].get(str(Horizon.SUBMIT))
     if submit is None:
-        return PARAMETERS, ROUNDS
+        return STUDY_PARAMETERS, STUDY_ROUNDS
     parameters = dict(submit["parameters"])
     return parameters, int(parameters.pop("rounds"))

@@ -22,14 +22,13 @@ from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
 from condor_advice.model.failure.anomaly import AnomalyDetector
 from condor_advice.model.failure.profiles import Profiles
 from condor_advice.model.failure.size_models import SizeModel
-from condor_advice.model.failure.sizes import LEVELS as SIZE_LEVELS
-from condor_advice.model.failure.sizes import SizeHistory
+from condor_advice.model.failure.sizes import SIZE_LEVELS, SizeHistory
 from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.preprocess.jobs.history import History
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels
+from condor_advice.preprocess.jobs.horizons import Horizon, JobDataset, JobFeatures, Labels
 
 Floats = npt.NDArray[np.float64]
-FORMAT = 2
+FAILURE_FORMAT = 2
 
 
 class NotAPrediction(UsageError):
@@ -54,11 +53,11 @@ class HorizonModel:
     thresholds: Mapping[str, float]  # "f1", "precision_0.95", ...
     notes: Mapping[str, Any]  # how it was trained, for people
 
-    def probability(self, data: Dataset) -> Floats:
+    def probability(self, data: JobDataset) -> Floats:
         """Return the calibrated failure probability of each question."""
         return sigmoid(self.slope * self.trees.predict_margin(self.select(data)) + self.offset)
 
-    def select(self, data: Dataset) -> npt.NDArray[np.float32]:
+    def select(self, data: JobDataset) -> npt.NDArray[np.float32]:
         """Return the columns that the trees use."""
         where = {name: index for index, name in enumerate(data.names)}
         missing = [name for name in self.names if name not in where]
@@ -94,7 +93,7 @@ class FailureModels:
     anomalies: AnomalyDetector | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def at_submit(self, table: JobTable, now: float) -> tuple[Dataset, Floats]:
+    def at_submit(self, table: JobTable, now: float) -> tuple[JobDataset, Floats]:
         """Return features and failure probability of jobs that are about to be submitted."""
         model = self.get(Horizon.SUBMIT)
         data = self.maker.at_submit(table, self.history, now)
@@ -129,7 +128,7 @@ class FailureModels:
                 {**self.anomalies.profiles.arrays(), "reference": self.anomalies.reference},
             )
         manifest = {
-            "format": FORMAT,
+            "format": FAILURE_FORMAT,
             "kind": "failure",
             "levels": list(self.maker.levels),
             "cpus_from_allocation": self.maker.cpus_from_allocation,
@@ -170,8 +169,10 @@ class FailureModels:
             raise UnusableModel(
                 f"{path}: {error}; make a model with `condor-advice failures train --out DIR`"
             ) from error
-        if manifest.get("kind") != "failure" or manifest.get("format") != FORMAT:
-            raise UnusableModel(f"{path}: not a failure model of format {FORMAT}; train it again")
+        if manifest.get("kind") != "failure" or manifest.get("format") != FAILURE_FORMAT:
+            raise UnusableModel(
+                f"{path}: not a failure model of format {FAILURE_FORMAT}; train it again"
+            )
         if str(Horizon.POST_MORTEM) in manifest["horizons"]:
             raise NotAPrediction
         maker = JobFeatures(

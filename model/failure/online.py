@@ -12,7 +12,7 @@ import numpy.typing as npt
 from condor_advice.model.failure.train import MIN_ROWS, Parameters, TrainSettings, fit
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.model.metrics import pr_auc, roc_auc
-from condor_advice.preprocess.jobs.horizons import Dataset, Split
+from condor_advice.preprocess.jobs.horizons import JobDataset, TimeSplit
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,8 +29,8 @@ class Stretch:
 
 
 def prequential(
-    data: Dataset,
-    split: Split,
+    data: JobDataset,
+    split: TimeSplit,
     parameters: Parameters,
     rounds: int,
     settings: TrainSettings,
@@ -85,7 +85,7 @@ def prequential(
 
 
 def _train(
-    data: Dataset,
+    data: JobDataset,
     moment: float,
     parameters: Parameters,
     rounds: int,
@@ -93,7 +93,7 @@ def _train(
     window_days: float | None,
 ) -> TreeEnsemble | None:
     """Train on what had ended by a moment; None when that is too little."""
-    learn = Split(moment).past(data)
+    learn = TimeSplit(moment).past(data)
     if window_days is not None:
         learn &= data.submit >= moment - 86400.0 * window_days
     label = data.label[learn]
@@ -102,7 +102,7 @@ def _train(
     return TreeEnsemble.from_xgboost(fit(data.features[learn], label, parameters, rounds, settings))
 
 
-def _stretches(data: Dataset, split: Split, seconds: float) -> Iterator[tuple[float, float]]:
+def _stretches(data: JobDataset, split: TimeSplit, seconds: float) -> Iterator[tuple[float, float]]:
     begin, last = split.moment, float(np.max(data.submit, initial=split.moment))
     while begin <= last:
         yield begin, begin + seconds

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.workloads.table import JobTable
-from condor_advice.preprocess.jobs.horizons import Dataset, Labels
+from condor_advice.preprocess.jobs.horizons import JobDataset, Labels
 
 Floats = npt.NDArray[np.float64]
 
 # Columns of a dataset at submit; jobs that leave one open get the usual value.
-FIELDS = (
+PROFILE_FIELDS = (
     "log_cpus",
     "log_requested_seconds",
     "log_requested_memory",
@@ -28,7 +28,7 @@ FIELDS = (
     "user.running",
     "user.queued",
 )
-REQUEST_FIELDS = FIELDS[:4]
+REQUEST_FIELDS = PROFILE_FIELDS[:4]
 MAX_COMPONENTS = 12
 FIT_ROWS = 20_000
 _NUMBERS = ("usual", "centre", "scale", "weights", "means", "precisions")
@@ -48,7 +48,7 @@ class Profiles:
     precisions: Floats  # axes: (component, field, field)
     bic: Mapping[int, float]
 
-    def standardise(self, data: Dataset) -> Floats:
+    def standardise(self, data: JobDataset) -> Floats:
         """Return the fields of each question, unknown ones as usual, in units of spread."""
         values = np.stack([data.column(name).astype(np.float64) for name in self.fields], axis=1)
         values = np.where(np.isfinite(values), values, self.usual)
@@ -78,7 +78,7 @@ class Profiles:
         """Return the likeliest component of each point."""
         return np.asarray(self.log_densities(points).argmax(axis=1))
 
-    def as_features(self, data: Dataset) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
+    def as_features(self, data: JobDataset) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
         """Return responsibilities and density as columns for a failure model."""
         points = self.standardise(data)
         parts = self.log_densities(points)
@@ -108,7 +108,10 @@ class Profiles:
 
 
 def fit_profiles(
-    data: Dataset, rows: npt.NDArray[np.bool_], seed: int = 0, max_components: int = MAX_COMPONENTS
+    data: JobDataset,
+    rows: npt.NDArray[np.bool_],
+    seed: int = 0,
+    max_components: int = MAX_COMPONENTS,
 ) -> Profiles:
     """Fit mixtures of 1 to `max_components` normals to these rows; keep the lowest BIC."""
     from sklearn.exceptions import ConvergenceWarning
@@ -119,7 +122,7 @@ def fit_profiles(
     if len(chosen) > FIT_ROWS:
         chosen = np.sort(np.random.default_rng(seed).choice(chosen, FIT_ROWS, replace=False))
     fields, columns = [], []
-    for name in FIELDS:
+    for name in PROFILE_FIELDS:
         if name not in data.names:
             continue
         column = data.column(name)[chosen].astype(np.float64)
@@ -152,7 +155,7 @@ def fit_profiles(
 
 def describe(
     profiles: Profiles,
-    data: Dataset,
+    data: JobDataset,
     table: JobTable,
     labels: Labels,
 ) -> list[dict[str, float]]:

@@ -15,15 +15,15 @@ from condor_advice.model.failure.model import HorizonModel
 from condor_advice.model.failure.profiles import Profiles
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.plots import importance, pyplot, save
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon
+from condor_advice.preprocess.jobs.horizons import Horizon, JobDataset
 
-BARS = 12
+WATERFALL_BARS = 12
 
 
 def write_report(
     directory: Path,
     report: Mapping[str, Any],
-    tested: Mapping[Horizon, tuple[HorizonModel, Dataset]],
+    tested: Mapping[Horizon, tuple[HorizonModel, JobDataset]],
     profiles: Profiles | None = None,
 ) -> list[Path]:
     """Write report.json, a Markdown page and the pictures; return the files."""
@@ -50,7 +50,7 @@ def waterfall(path: Path, model: HorizonModel, row: npt.NDArray[np.float32]) -> 
     """Draw how one job's features move the log-odds of failing from the usual to its own."""
     plot = pyplot()
     reasons = model.reasons(row)
-    shown, rest = reasons[:BARS], reasons[BARS:]
+    shown, rest = reasons[:WATERFALL_BARS], reasons[WATERFALL_BARS:]
     steps = [(f"{name} = {value:.3g}", share) for name, value, share in shown]
     steps.append((f"{len(rest)} others", sum(share for _, _, share in rest)))
     total = float(model.slope * model.trees.predict_margin(row)[0] + model.offset)
@@ -76,7 +76,7 @@ def elbow(path: Path, profiles: Profiles) -> Path:
     return save(figure, path)
 
 
-def _curves(directory: Path, horizon: Horizon, model: HorizonModel, data: Dataset) -> Path:
+def _curves(directory: Path, horizon: Horizon, model: HorizonModel, data: JobDataset) -> Path:
     plot = pyplot()
     found = curves(model, data)
     figure, (left, right) = plot.subplots(1, 2, figsize=(10, 4.5))

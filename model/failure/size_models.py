@@ -27,17 +27,17 @@ from condor_advice.model.failure.sizes import (
     walk,
 )
 from condor_advice.model.infer import TreeEnsemble
-from condor_advice.preprocess.jobs.horizons import Dataset, JobFeatures, Split
+from condor_advice.preprocess.jobs.horizons import JobDataset, JobFeatures, TimeSplit
 
 Floats = npt.NDArray[np.float64]
 
-SHARES = (0.5, 0.95)  # quantiles that are learnt; others are reached from the nearer one
+SIZE_SHARES = (0.5, 0.95)  # quantiles that are learnt; others are reached from the nearer one
 QUANTILES = (0.5, 0.9, 0.95)  # that are judged
 KEPT_BACK = 0.3  # of the jobs, the latest: half to correct, half to choose
 MIN_JOBS = 300
 MAX_JOBS = 50_000  # the trees learn from the latest jobs only
 CORRECTIONS = np.linspace(0.0, 1.0, 1001)
-METHODS = ("history", "boosted")
+SIZE_METHODS = ("history", "boosted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SizeModel:
     corrections: Mapping[tuple[str, float], Floats] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def suggest(self, data: Dataset, position: int, keys: Sequence[int], share: float) -> float:
+    def suggest(self, data: JobDataset, position: int, keys: Sequence[int], share: float) -> float:
         """Return a size that this share of such jobs stays within; NaN for unknown users.
 
         `data` holds the features at submit, `position` says whose.
@@ -87,11 +87,11 @@ class SizeModel:
 
 def nearest(share: float) -> float:
     """Return the learnt quantile from which this one is reached."""
-    return min(SHARES, key=lambda one: abs(one - share))
+    return min(SIZE_SHARES, key=lambda one: abs(one - share))
 
 
 def train_sizes(
-    table: JobTable, maker: JobFeatures, data: Dataset | None, seed: int, threads: int
+    table: JobTable, maker: JobFeatures, data: JobDataset | None, seed: int, threads: int
 ) -> dict[str, SizeModel]:
     """Return a model for each target that the table measured.
 
@@ -120,7 +120,7 @@ class Learnt:
     @property
     def method(self) -> str:
         """The method with less pinball loss on jobs that neither learnt nor corrected it."""
-        return min(METHODS, key=lambda one: self.judged[one]["pinball"])
+        return min(SIZE_METHODS, key=lambda one: self.judged[one]["pinball"])
 
     def model(self, history: SizeHistory) -> SizeModel:
         """Return what `predict` needs."""
@@ -135,7 +135,7 @@ class Learnt:
 
 
 def learn(
-    table: JobTable, maker: JobFeatures, data: Dataset, target: str, seed: int, threads: int
+    table: JobTable, maker: JobFeatures, data: JobDataset, target: str, seed: int, threads: int
 ) -> Learnt | None:
     """Learn a target from a table as far as it is known; None when that is too little."""
     values = np.log1p(used(table, target))[data.row]
@@ -152,9 +152,9 @@ def learn(
         return None
     ask = np.zeros(len(table), dtype=bool)
     ask[data.row[np.r_[correct, judge]]] = True
-    remembered = walk(table, maker, target, SHARES, rules=(), ask=ask)
+    remembered = walk(table, maker, target, SIZE_SHARES, rules=(), ask=ask)
     trees, said = {}, {}
-    for share in SHARES:
+    for share in SIZE_SHARES:
         trees[share] = boost_quantile(data.features[before], values[before], share, seed, threads)
         past = np.log1p(remembered[f"quantile_{share}"])[data.row]
         said["boosted", share] = np.full(len(data), np.nan)
@@ -165,9 +165,9 @@ def learn(
         {key: quantiles_of(values[rows] - guesses[rows]) for key, guesses in said.items()}
         for rows in (correct, np.r_[correct, judge])
     )
-    near = SHARES[-1]
+    near = SIZE_SHARES[-1]
     judged = {}
-    for method in METHODS:
+    for method in SIZE_METHODS:
         short = values[judge] - said[method, near][judge]
         short = short[np.isfinite(short)] - float(np.interp(near, CORRECTIONS, first[method, near]))
         judged[method] = {
@@ -192,9 +192,9 @@ def quantiles_of(shortfalls: Floats) -> Floats:
 def evaluate_sizes(
     table: JobTable,
     maker: JobFeatures,
-    data: Dataset,
+    data: JobDataset,
     target: str,
-    split: Split,
+    split: TimeSplit,
     seed: int = 0,
     threads: int = 2,
 ) -> dict[str, Any]:

@@ -30,11 +30,11 @@ TARGETS: Mapping[str, tuple[str, str]] = {
     "disk_mb": ("MB", "requested_disk_mb"),
     "run_seconds": ("s", "requested_seconds"),
 }
-LEVELS = ("signature", "user_program", "user_shape", "user")
+SIZE_LEVELS = ("signature", "user_program", "user_shape", "user")
 REQUEST_VECTOR = ("requested_cpus", "requested_seconds", "requested_memory_mb", "requested_disk_mb")
 MEMORY_OF_A_KEY = 32  # values kept per key: enough for a 95 % quantile
-RULES = ("last", "median", "mean", "cosine", "maximum")
-MAX_KEYS = 100_000
+SIZE_RULES = ("last", "median", "mean", "cosine", "maximum")
+MAX_SIZE_KEYS = 100_000
 
 
 class NothingMeasured(AdviceError):
@@ -75,7 +75,7 @@ class KeySizes:
 class SizeHistory:
     """Measured sizes by key, most telling level first; flat in memory."""
 
-    def __init__(self, levels: Sequence[str] = LEVELS) -> None:
+    def __init__(self, levels: Sequence[str] = SIZE_LEVELS) -> None:
         self.levels = tuple(levels)
         self.keys: OrderedDict[int, KeySizes] = OrderedDict()
 
@@ -86,7 +86,7 @@ class SizeHistory:
             sizes.values.append(value)
             sizes.requests.append(request)
             self.keys[key] = sizes
-        while len(self.keys) > MAX_KEYS:
+        while len(self.keys) > MAX_SIZE_KEYS:
             self.keys.popitem(last=False)
 
     def find(self, keys: Iterable[int]) -> tuple[int, KeySizes] | None:
@@ -126,8 +126,8 @@ def used(table: JobTable, target: str) -> Floats:
 def size_keys(table: JobTable, maker: JobFeatures) -> list[list[int]]:
     """Return each job's keys, most telling first."""
     cpus = table["allocated_cpus"] if maker.cpus_from_allocation else table["requested_cpus"]
-    keys = level_keys(table, cpus, LEVELS)
-    rows: list[list[int]] = np.stack([keys[level] for level in LEVELS], axis=1).tolist()
+    keys = level_keys(table, cpus, SIZE_LEVELS)
+    rows: list[list[int]] = np.stack([keys[level] for level in SIZE_LEVELS], axis=1).tolist()
     return rows
 
 
@@ -162,7 +162,7 @@ def walk(
     maker: JobFeatures,
     target: str,
     quantiles: Sequence[float],
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = SIZE_RULES,
     ask: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Floats]:
     """Return, per rule and quantile, what would have been said at each job's submit.

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from condor_advice.model.failure.train import Parameters, TrainSettings, fit
 from condor_advice.model.metrics import scores, threshold_for_f1
-from condor_advice.preprocess.jobs.horizons import Dataset, Split
+from condor_advice.preprocess.jobs.horizons import JobDataset, TimeSplit
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
 
-PARAMETERS: Parameters = {
+STUDY_PARAMETERS: Parameters = {
     "max_depth": 5,
     "eta": 0.08,
     "min_child_weight": 20.0,
@@ -30,7 +30,7 @@ PARAMETERS: Parameters = {
     "scale_pos_weight": 1.0,
     "max_bin": 64,
 }
-ROUNDS = 120
+STUDY_ROUNDS = 120
 NEIGHBOURS = 10
 
 
@@ -38,12 +38,12 @@ NEIGHBOURS = 10
 class Arena:
     """The rows to learn from, to choose a threshold on, and to be judged on."""
 
-    learn: Dataset
-    choose: Dataset
-    judge: Dataset
+    learn: JobDataset
+    choose: JobDataset
+    judge: JobDataset
 
     @classmethod
-    def of(cls, data: Dataset, split: Split) -> Arena:
+    def of(cls, data: JobDataset, split: TimeSplit) -> Arena:
         """Keep the latest fifth of the past for choosing thresholds."""
         past = data.take(np.flatnonzero(split.past(data)))
         edge = float(np.quantile(past.submit, 0.8))
@@ -55,7 +55,11 @@ class Arena:
 
 
 def compare_ways(
-    data: Dataset, split: Split, settings: TrainSettings, budget: int = 4000, batch: int = 400
+    data: JobDataset,
+    split: TimeSplit,
+    settings: TrainSettings,
+    budget: int = 4000,
+    batch: int = 400,
 ) -> dict[str, dict[str, float]]:
     """Return the figures of every way. Active and random learning see `budget` labels only."""
     arena = Arena.of(data, split)
@@ -64,7 +68,7 @@ def compare_ways(
     found = {}
 
     def judge(
-        name: str, features: Features, label: Floats, parameters: Parameters = PARAMETERS
+        name: str, features: Features, label: Floats, parameters: Parameters = STUDY_PARAMETERS
     ) -> None:
         found[name] = _judge(arena, features, label, parameters, settings)
 
@@ -73,7 +77,7 @@ def compare_ways(
         "weighted",
         learn.features,
         learn.label,
-        {**PARAMETERS, "scale_pos_weight": (1 - share) / share},
+        {**STUDY_PARAMETERS, "scale_pos_weight": (1 - share) / share},
     )
     judge("oversampled", *oversample(learn.features, learn.label, settings.seed))
     judge("smote", *smote(learn.features, learn.label, settings.seed))
@@ -113,13 +117,13 @@ def _usual(features: Features) -> Features:
 
 
 Choose = Callable[
-    [Dataset, npt.NDArray[np.int64], npt.NDArray[np.int64], Any, int, np.random.Generator],
+    [JobDataset, npt.NDArray[np.int64], npt.NDArray[np.int64], Any, int, np.random.Generator],
     npt.NDArray[np.int64],
 ]
 
 
 def label_actively(
-    pool: Dataset, choose: Choose, budget: int, batch: int, settings: TrainSettings
+    pool: JobDataset, choose: Choose, budget: int, batch: int, settings: TrainSettings
 ) -> npt.NDArray[np.int64]:
     """Ask for labels batch by batch until the budget is spent; return the rows labelled.
 
@@ -133,7 +137,11 @@ def label_actively(
         booster = None
         if 0.0 < np.mean(label) < 1.0:
             booster = fit(
-                pool.features[asked], label, {**PARAMETERS, "min_child_weight": 2.0}, 60, settings
+                pool.features[asked],
+                label,
+                {**STUDY_PARAMETERS, "min_child_weight": 2.0},
+                60,
+                settings,
             )
         asked = np.concatenate(
             [
@@ -145,7 +153,7 @@ def label_actively(
 
 
 def random_batch(
-    _pool: Dataset,
+    _pool: JobDataset,
     _asked: npt.NDArray[np.int64],
     rest: npt.NDArray[np.int64],
     _booster: Any,
@@ -157,7 +165,7 @@ def random_batch(
 
 
 def uncertain_dense_batch(
-    pool: Dataset,
+    pool: JobDataset,
     _asked: npt.NDArray[np.int64],
     rest: npt.NDArray[np.int64],
     booster: Any,
@@ -191,7 +199,7 @@ def _judge(
 ) -> dict[str, float]:
     import xgboost
 
-    booster = fit(features, label, parameters, ROUNDS, replace(settings))
+    booster = fit(features, label, parameters, STUDY_ROUNDS, replace(settings))
     choose, judge = (
         booster.predict(xgboost.DMatrix(part.features, nthread=settings.threads)).astype(np.float64)
         for part in (arena.choose, arena.judge)

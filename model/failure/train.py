@@ -27,14 +27,20 @@ from condor_advice.model.metrics import (
     threshold_for_precision,
 )
 from condor_advice.preprocess.jobs.history import History
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
 
 Floats = npt.NDArray[np.float64]
 Parameters = dict[str, Any]
 
 MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
-COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
+THRESHOLD_COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
 # Of the calibration: just enough for separable data to have a line at all.
 RIDGE = 1e-6
 
@@ -90,14 +96,16 @@ def train_models(
     horizons: Sequence[Horizon],
     labels: Labels,
     settings: TrainSettings,
-    split: Split | None = None,
+    split: TimeSplit | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> FailureModels:
     """Train one model per horizon on the part of the table before the split, or on all of it."""
     table = table.in_submit_order()
     if not len(table):
         raise TooFewJobs("there are no jobs in the table; check the files that were given")
-    moment = split or Split(float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0)
+    moment = split or TimeSplit(
+        float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0
+    )
     seen = table.known_at(moment.moment)
     maker = JobFeatures.for_table(seen, labels)
     history = History(maker.levels)
@@ -121,8 +129,8 @@ def train_models(
 
 
 def train_horizon(
-    data: Dataset,
-    split: Split,
+    data: JobDataset,
+    split: TimeSplit,
     settings: TrainSettings,
     say: Callable[[str], None] = lambda _text: None,
 ) -> HorizonModel:
@@ -199,7 +207,7 @@ def fit_members(
 
 def search(
     features: npt.NDArray[np.float32],
-    data: Dataset,
+    data: JobDataset,
     past: npt.NDArray[np.int64],
     settings: TrainSettings,
     say: Callable[[str], None],
@@ -269,7 +277,7 @@ def search(
     )
 
 
-def time_folds(data: Dataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
+def time_folds(data: JobDataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
     """Cut the later half into `count` stretches; each is judged by what ended before it."""
     submit = np.sort(data.submit[rows])
     edges = [
@@ -300,7 +308,7 @@ def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
         for wanted in PRECISIONS
     }
     return found | {
-        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in COSTS
+        f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in THRESHOLD_COSTS
     }
 
 

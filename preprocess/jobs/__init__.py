@@ -1,1 +1,26 @@
-"""Job histories to features for failure models."""
+"""Turn job histories into features for failure models.
+
+Other rooms use these names. `history` keeps what is known of earlier jobs, `horizons` makes
+datasets from job tables, `from_store` makes a job table from gathered event logs.
+"""
+
+from condor_advice.preprocess.jobs.from_store import read_store_jobs
+from condor_advice.preprocess.jobs.history import History, level_keys
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
+
+__all__ = [
+    "History",
+    "Horizon",
+    "JobDataset",
+    "JobFeatures",
+    "Labels",
+    "TimeSplit",
+    "level_keys",
+    "read_store_jobs",
+]

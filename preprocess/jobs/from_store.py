@@ -1,8 +1,8 @@
 """The store's events as a job table: one row for every job that was submitted.
 
-What an event log says of a request only when the job ends (the table of resources below a 005)
-is left out: a job that has not ended yet lacks it, and the gap would tell. Requests come from the
-028 ad that `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` adds to the submit event, where that is set.
+Requests come from the 028 event that `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` adds to the submit
+event, where that is set. The resource table below a 005 event has requests too, but these are
+left out: jobs that have not ended lack them, and a model would learn from the gap.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import Store, default_store_path
 from condor_advice.gather.workloads.table import JobState, JobTable, TableBuilder, UsageSamples
 
-Record = dict[str, float | str | None]
+JobRecord = dict[str, float | str | None]
 
-_INTERESTING = (
+_EVENT_TYPES = (
     JobEventType.SUBMIT,
     JobEventType.EXECUTE,
     JobEventType.JOB_TERMINATED,
@@ -41,17 +41,21 @@ _NAMES = {"user": "Owner", "group": "AccountingGroup", "executable": "Cmd", "nam
 
 
 def read_store_jobs(path: Path | None = None) -> JobTable:
-    """Read every job whose submit the store has; a cluster id used again is another job."""
+    """Read every job whose submit event is in the store; a cluster id used again is a new job.
+
+    The store is opened to read, so `gather --follow` may have it open at the same time.
+    Raises NoStoreYet when there is no store at `path`.
+    """
     builder = TableBuilder()
-    samples: list[tuple[Record, float, float]] = []
-    rows: dict[int, int] = {}  # id of a record -> its row
-    with Store(path or default_store_path()) as store:
-        open_jobs: dict[tuple[str, int, int], Record] = {}
+    samples: list[tuple[JobRecord, float, float]] = []
+    rows: dict[int, int] = {}  # id() of a record -> its row
+    with Store(path or default_store_path(), readonly=True) as store:
+        open_jobs: dict[tuple[str, int, int], JobRecord] = {}
         for piece in store.pieces():
             columns = piece.columns
             for row in range(len(columns)):
                 kind = int(columns.type[row])
-                if kind not in _INTERESTING or columns.cluster[row] < 0:
+                if kind not in _EVENT_TYPES or columns.cluster[row] < 0:
                     continue
                 key = (piece.access_point, int(columns.cluster[row]), int(columns.proc[row]))
                 moment = float(columns.time_us[row]) / 1e6
@@ -70,7 +74,7 @@ def read_store_jobs(path: Path | None = None) -> JobTable:
                     if memory is not None:
                         samples.append((open_jobs[key], moment, memory))
                 else:
-                    _take(open_jobs[key], JobEventType(kind), moment, columns.ad(row))
+                    _update(open_jobs[key], JobEventType(kind), moment, columns.ad(row))
         for key, record in open_jobs.items():
             rows[id(record)] = len(rows)
             builder.add(f"{key[1]}.{key[2]}", record)
@@ -84,7 +88,7 @@ def read_store_jobs(path: Path | None = None) -> JobTable:
     ).in_submit_order()
 
 
-def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object]) -> Record:
+def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object]) -> JobRecord:
     notes = ad.get("StructuredNotes")
     name = ""
     if isinstance(notes, Mapping):
@@ -97,7 +101,7 @@ def _submitted(key: tuple[str, int, int], moment: float, ad: Mapping[str, object
     }
 
 
-def _take(record: Record, kind: JobEventType, moment: float, ad: Mapping[str, object]) -> None:
+def _update(record: JobRecord, kind: JobEventType, moment: float, ad: Mapping[str, object]) -> None:
     if kind == JobEventType.JOB_AD_INFORMATION:
         if record.get("start_time") is None and record.get("end_time") is None:
             _requests(record, ad)
@@ -115,7 +119,7 @@ def _take(record: Record, kind: JobEventType, moment: float, ad: Mapping[str, ob
         record["used_disk_mb"] = None if disk is None else disk / 1024.0
 
 
-def _requests(record: Record, ad: Mapping[str, object]) -> None:
+def _requests(record: JobRecord, ad: Mapping[str, object]) -> None:
     for column, (attribute, factor) in _REQUESTS.items():
         value = _number(ad, attribute)
         if value is not None:

@@ -1,14 +1,14 @@
-"""What was known of a user's earlier jobs at one moment: strictly causal, streaming, vectorised.
+"""What was known of earlier jobs at any moment: strictly causal, streaming, vectorised.
 
-Jobs become events (submit, start, end) and questions ("what is known of this job's like
-now?"), all put into one order of time. An outcome enters the history at the job's end and not a
-second earlier, so a feature cannot know what an observer could not have known.
+Jobs become events (submit, start, end) and questions ("what is known of similar jobs now?"), all
+sorted by time. An outcome enters the history when the job ends, so a feature never knows what an
+observer could not have known.
 
-For each *level* (the user, the user with this program, the queue, ...) and each key in it, a
-small vector of numbers is kept. Every number obeys a linear recurrence x <- a*x + b over the
+For each *level* (the user, the user with this program, the queue, ...) and each key in it, the
+history keeps a small vector of numbers. Each obeys a linear recurrence x <- a*x + b over the
 key's events: counts (a=1), rates that fade by outcome or by hour (a<1), "last time of" (a=0).
-Such recurrences compose, so a whole block of events is worked off by doubling steps in NumPy,
-and memory holds one block, the jobs now in the queue, and the keys, whatever the log's length.
+Such recurrences compose, so NumPy processes a whole block of events in doubling steps. Memory
+holds one block, the jobs in the queue, and the keys, however long the log is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from condor_advice.gather.workloads.table import TEXT_COLUMNS, JobTable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
+LevelKeys = npt.NDArray[np.uint64]
 
 # A level is named for the columns that make its key.
-LEVELS: Mapping[str, tuple[str, ...]] = {
+HISTORY_LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "queue": ("queue",),
     "group": ("group",),
@@ -53,14 +53,14 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "cluster": ("user", "cluster"),
 }
 LEVELS_KNOWN_AT_START = ("execution_point",)
-# Levels that many users share tell of the pool's weather, not of one user's habits.
+# Levels that many users share describe the state of the pool, not one user's habits.
 SHARED_LEVELS = ("all", "queue", "group", "execution_point")
 
 FADE_BY_OUTCOME = {"last": 0.5, "few": 0.8, "many": 0.95}
 FADE_BY_HOURS = {"hour": 1.0, "day": 24.0, "ten_days": 240.0}
 MONTH_HOURS = 720.0
-LONG_RUN_SECONDS = 120.0  # outcomes of jobs that lived this long are kept apart
-MAX_POWER = 1000  # 0.95 to this power no longer shows beside 1
+LONG_RUN_SECONDS = 120.0  # outcomes of jobs that ran this long are also kept separately
+MAX_POWER = 1000  # 0.95 to this power is negligible
 BATCH_GAP_SECONDS = 600.0  # submits closer than this belong to one batch
 
 # State of one key, in the order of `Changes`.
@@ -102,9 +102,9 @@ OUTCOME_FIELDS = (
 SUBMIT_FIELDS = ("submits", "submit_time", "log_request", "log_cpus", "batch", "submit_rate")
 START_FIELDS = ("starts", "start_time", "log_wait")
 QUEUE_FIELDS = ("queued", "queued_since", "running", "running_since")
-FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *START_FIELDS, *QUEUE_FIELDS)
+STATE_FIELDS = (*OUTCOME_FIELDS, *SUBMIT_FIELDS, *START_FIELDS, *QUEUE_FIELDS)
 
-FEATURES = (
+HISTORY_FEATURES = (
     "outcomes",
     "fail_rate",
     "fail_last",
@@ -178,9 +178,8 @@ SHARED_FEATURES = (
     "wait_over_usual",
 )
 
-# Events of one second are taken in the order of their jobs, and for one job in this order;
-# ends come after everything else of that second, so that nobody profits from them yet.
-# Questions have even numbers.
+# Events of one second are processed in job order, and for one job in this order. Ends come after
+# everything else in that second, so that no question in it knows them. Questions are even.
 ASK_AT_SUBMIT, SUBMIT, ASK_AT_START, START, ASK_LATER, END = range(6)
 
 
@@ -194,14 +193,14 @@ class Questions(NamedTuple):
 
 def features_of(level: str) -> tuple[str, ...]:
     """Return the names of the features that a level gives."""
-    return SHARED_FEATURES if level in SHARED_LEVELS else FEATURES
+    return SHARED_FEATURES if level in SHARED_LEVELS else HISTORY_FEATURES
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the history needs of a block of jobs, row by row."""
+    """The columns of a block of jobs that the history needs, one row per job."""
 
-    keys: Mapping[str, Keys]  # level -> key
+    keys: Mapping[str, LevelKeys]  # level -> key
     submit: Floats
     start: Floats  # NaN: never started
     end: Floats  # NaN: not ended
@@ -215,7 +214,7 @@ class Facts:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the columns other than the keys, by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "keys"}
 
     def take(self, rows: Ints) -> Facts:
         """Return these jobs."""
@@ -237,10 +236,10 @@ class Facts:
 
 
 def usable_levels(table: JobTable) -> tuple[str, ...]:
-    """Return the levels whose own columns this table knows; the others would repeat these."""
+    """Return the levels whose columns this table has; other levels would only repeat these."""
     known = {name for name, codes in table.text.items() if np.any(codes >= 0)}
     chosen = []
-    for level, columns in LEVELS.items():
+    for level, columns in HISTORY_LEVELS.items():
         own = [name for name in columns if name in TEXT_COLUMNS and name not in ("queue", "name")]
         if level in ("queue", "user_queue"):
             own.append("queue")
@@ -249,11 +248,11 @@ def usable_levels(table: JobTable) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str, Keys]:
+def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str, LevelKeys]:
     """Return a 64-bit key per job and level, the same in every process and on every machine."""
-    columns: dict[str, Keys] = {}
+    columns: dict[str, LevelKeys] = {}
 
-    def column(name: str) -> Keys:
+    def column(name: str) -> LevelKeys:
         if name not in columns:
             if name in table.text:
                 names = [*table.vocabularies[name].names, ""]
@@ -268,17 +267,17 @@ def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str
     keys = {}
     for level in levels:
         key = np.full(len(table), _hash(level), dtype=np.uint64)
-        for name in LEVELS[level]:
+        for name in HISTORY_LEVELS[level]:
             key = _mix(key ^ column(name))
         keys[level] = key
     return keys
 
 
 class History:
-    """The state of every level; `advance` moves it through events and answers questions."""
+    """The state of every level; `advance` takes in events and answers questions."""
 
     def __init__(self, levels: Sequence[str], max_keys: int = 200_000) -> None:
-        self.levels = {name: Level(max_keys) for name in levels}
+        self.levels = {name: LevelState(max_keys) for name in levels}
         self.now = 0.0
 
     @property
@@ -287,10 +286,10 @@ class History:
         return [f"{level}.{feature}" for level in self.levels for feature in features_of(level)]
 
     def advance(self, events: Events) -> npt.NDArray[np.float32]:
-        """Move through these events (in order); return one row per question among them."""
+        """Take in these events (in order); return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
-        step = Step(events)
+        step = HistoryStep(events)
         moment = Moment(events.take(events.is_question))
         answers = [
             moment.features(
@@ -302,7 +301,7 @@ class History:
         return np.concatenate(answers).T
 
     def answer(self, asked: Events) -> npt.NDArray[np.float32]:
-        """Answer questions from the state as it is, without moving it."""
+        """Answer questions from the present state, without changing it."""
         moment = Moment(asked)
         return np.concatenate(
             [
@@ -313,10 +312,10 @@ class History:
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the state as plain arrays, to be saved with a model."""
-        found: dict[str, npt.NDArray[np.generic]] = {"now": np.array(self.now)}
+        arrays: dict[str, npt.NDArray[np.generic]] = {"now": np.array(self.now)}
         for name, level in self.levels.items():
-            found[f"{name}.keys"], found[f"{name}.state"] = level.arrays()
-        return found
+            arrays[f"{name}.keys"], arrays[f"{name}.state"] = level.arrays()
+        return arrays
 
     @classmethod
     def from_arrays(
@@ -332,19 +331,19 @@ class History:
         return history
 
 
-class Level:
-    """Keys of one level and their state; the least recently touched are forgotten."""
+class LevelState:
+    """The keys of one level and their state; the least recently used are dropped."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
         self.index: dict[int, int] = {}
-        self.state = np.zeros((1024, len(FIELDS)))
+        self.state = np.zeros((1024, len(STATE_FIELDS)))
         self.touched = np.zeros(1024)
 
-    def advance(self, distinct: Keys, which: Ints, step: Step, shared: bool) -> Floats:
-        """Work off a step; return the state of its key at each question, before its own event.
+    def advance(self, distinct: LevelKeys, which: Ints, step: HistoryStep, shared: bool) -> Floats:
+        """Process a step; return the state of its key at each question, before its own event.
 
-        `distinct` are the keys of the step, `which` says the key of each event. The result has
+        `distinct` are the keys of the step, `which` gives the key of each event. The result has
         one row per field of the state, one column per question.
         """
         slots = self._slots(distinct, float(step.events.time[-1]))
@@ -353,28 +352,28 @@ class Level:
         self.state[slots] = after.T
         return asked
 
-    def arrays(self) -> tuple[Keys, Floats]:
+    def arrays(self) -> tuple[LevelKeys, Floats]:
         """Return keys and their states."""
         keys = np.fromiter(self.index.keys(), dtype=np.uint64, count=len(self.index))
         slots = np.fromiter(self.index.values(), dtype=np.int64, count=len(self.index))
         return keys, self.state[slots]
 
-    def restore(self, keys: Keys, state: Floats) -> None:
-        """Take over keys and states saved by `arrays`."""
+    def restore(self, keys: LevelKeys, state: Floats) -> None:
+        """Restore keys and states saved by `arrays`."""
         self.index = {int(key): slot for slot, key in enumerate(keys)}
-        self.state = state.copy() if len(state) else np.zeros((1024, len(FIELDS)))
+        self.state = state.copy() if len(state) else np.zeros((1024, len(STATE_FIELDS)))
         self.touched = np.zeros(len(self.state))
 
-    def lookup(self, keys: Keys) -> Floats:
-        """Return the states of these keys, zeros where a key was never seen."""
-        found = np.zeros((len(keys), len(FIELDS)))
+    def lookup(self, keys: LevelKeys) -> Floats:
+        """Return the states of these keys; zeros for a key never seen."""
+        states = np.zeros((len(keys), len(STATE_FIELDS)))
         for row, key in enumerate(keys):
             slot = self.index.get(int(key))
             if slot is not None:
-                found[row] = self.state[slot]
-        return found
+                states[row] = self.state[slot]
+        return states
 
-    def _slots(self, distinct: Keys, now: float) -> Ints:
+    def _slots(self, distinct: LevelKeys, now: float) -> Ints:
         if len(self.index) + len(distinct) > self.max_keys:
             self._forget()
         slots = np.empty(len(distinct), dtype=np.int64)
@@ -387,14 +386,14 @@ class Level:
         if len(index) > len(self.state):
             grown = max(2 * len(self.state), len(index))
             self.state = np.concatenate(
-                [self.state, np.zeros((grown - len(self.state), len(FIELDS)))]
+                [self.state, np.zeros((grown - len(self.state), len(STATE_FIELDS)))]
             )
             self.touched = np.concatenate([self.touched, np.zeros(grown - len(self.touched))])
         self.touched[slots] = now
         return slots
 
     def _forget(self) -> None:
-        """Keep the half of the keys that was touched last."""
+        """Keep the half of the keys that were used last."""
         keys = np.fromiter(self.index.keys(), dtype=np.uint64, count=len(self.index))
         slots = np.fromiter(self.index.values(), dtype=np.int64, count=len(self.index))
         kept = np.argsort(-self.touched[slots], kind="stable")[: self.max_keys // 2]
@@ -407,11 +406,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events and questions in the order of time, each with the job that it is about."""
+    """Events and questions in time order, each with its job."""
 
     time: Floats
     kind: npt.NDArray[np.int8]
-    job: Ints  # which of the facts
+    job: Ints  # row in the facts
     facts: Facts
     numbers: Ints  # of the facts' jobs in the stream
 
@@ -420,7 +419,7 @@ class Events:
 
     @property
     def is_question(self) -> npt.NDArray[np.bool_]:
-        """True where a question stands, not an event."""
+        """True for questions, False for events."""
         return np.asarray(self.kind % 2 == 0)
 
     @property
@@ -428,10 +427,10 @@ class Events:
         """Number of each event's job in the stream."""
         return self.numbers[self.job]
 
-    def key(self, level: str) -> Keys:
+    def key(self, level: str) -> LevelKeys:
         """Return the keys of one level."""
         keys = self.facts.keys[level][self.job]
-        if level in LEVELS_KNOWN_AT_START:  # before, nobody knows where the job will run
+        if level in LEVELS_KNOWN_AT_START:  # unknown before the job starts
             keys[self.kind < ASK_AT_START] = 0
         return keys
 
@@ -440,7 +439,7 @@ class Events:
         return Events(self.time[index], self.kind[index], self.job[index], self.facts, self.numbers)
 
     def in_order(self) -> Events:
-        """Return the events in the order in which the world could have told them."""
+        """Return the events in the order in which an observer learns of them."""
         return self.take(np.lexsort((self.kind, self.row, self.kind == END, self.time)))
 
     def without_idle_facts(self) -> Events:
@@ -461,8 +460,8 @@ def stream(
 ) -> Iterator[tuple[Events, npt.NDArray[np.float32]]]:
     """Feed blocks of jobs (in submit order) through a history; yield questions and answers.
 
-    Steps end after a fixed number of events from the start of the log, whatever the blocks: a
-    log that is cut short gives bit by bit the same answers as far as it goes.
+    Each step has a fixed number of events, counted from the start of the log, whatever the
+    blocks are. So a log that is cut short gives bit for bit the same answers up to the cut.
     """
     waiting: Events | None = None
     rows = 0
@@ -471,7 +470,7 @@ def stream(
         rows += len(facts)
         waiting = block if waiting is None else _join(waiting, block)
         waiting = waiting.in_order()
-        # Later blocks bring nothing before this block's last submit.
+        # Later blocks have no event before this block's last submit.
         safe = (
             int(np.searchsorted(waiting.time, np.floor(facts.submit[-1]), side="left"))
             if len(facts)
@@ -487,7 +486,7 @@ def stream(
 
 
 def questions_of(facts: Facts, questions: Sequence[Questions]) -> Events:
-    """Return the questions alone, to be put to a history that is not to move."""
+    """Return the questions alone, for `History.answer`."""
     events = _events(facts, questions, 0)
     return events.take(events.is_question).in_order()
 
@@ -497,18 +496,18 @@ def _step(events: Events, history: History) -> tuple[Events, npt.NDArray[np.floa
     return events.take(events.is_question), answers
 
 
-def _join(one: Events, other: Events) -> Events:
+def _join(earlier: Events, later: Events) -> Events:
     return Events(
-        np.concatenate([one.time, other.time]),
-        np.concatenate([one.kind, other.kind]),
-        np.concatenate([one.job, other.job + len(one.facts)]),
-        one.facts.followed_by(other.facts),
-        np.concatenate([one.numbers, other.numbers]),
+        np.concatenate([earlier.time, later.time]),
+        np.concatenate([earlier.kind, later.kind]),
+        np.concatenate([earlier.job, later.job + len(earlier.facts)]),
+        earlier.facts.followed_by(later.facts),
+        np.concatenate([earlier.numbers, later.numbers]),
     )
 
 
 def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Events:
-    """Make events of jobs. Times are cut to whole seconds, which keeps sums exact."""
+    """Turn jobs into events. Times are rounded down to whole seconds, so sums stay exact."""
     submit, start, end = np.floor(facts.submit), np.floor(facts.start), np.floor(facts.end)
     facts = replace(facts, submit=submit, start=start, end=end)
     every = np.arange(len(facts))
@@ -528,8 +527,8 @@ def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Eve
     )
 
 
-class Step:
-    """A stretch of events, and what each does to any key: computed once, used by every level."""
+class HistoryStep:
+    """A run of events and their effect on any key, computed once for all levels."""
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -549,20 +548,20 @@ class Step:
         self._jobs = np.flatnonzero(mine)
         self._job = (np.cumsum(mine) - 1)[events.job]
 
-    def keys(self, level: str) -> tuple[Keys, Ints]:
+    def keys(self, level: str) -> tuple[LevelKeys, Ints]:
         """Return the distinct keys of a level, and which of them each event has."""
         if level in LEVELS_KNOWN_AT_START:
             distinct, which = np.unique(self.events.key(level), return_inverse=True)
             return distinct, which
-        # All events of a job have its key, so the jobs are sorted, not the events.
+        # All events of a job share its key, so sort the jobs, not the events.
         keys = self.events.facts.keys[level][self._jobs]
         distinct, which = np.unique(keys, return_inverse=True)
         return distinct, which[self._job]
 
     def states(self, which: Ints, before: Floats, shared: bool) -> tuple[Floats, Floats]:
-        """Return the state of its key at each question, and of every key at the end.
+        """Return the state of its key at each question, and the final state of every key.
 
-        `before` is the state of every key as the step begins, one row per field. The personal
+        `before` is the state of every key before the step, one row per field. The personal
         fields of a shared level stay 0.
         """
         # NumPy sorts 16-bit numbers in linear time.
@@ -574,7 +573,7 @@ class Step:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         probes = np.concatenate([place[self.questions], last])
-        state = np.empty((len(FIELDS), len(probes)))
+        state = np.empty((len(STATE_FIELDS), len(probes)))
         stop = 0
         for recurrence in self.recurrences:
             rows = slice(stop, stop + len(recurrence.changes.names))
@@ -588,7 +587,7 @@ class Step:
         return state[:, : len(self.questions)], state[:, len(self.questions) :]
 
 
-# Always the same, one per event, or made from the time since the key's previous event.
+# A constant, one factor per event, or a function of the time since the key's previous event.
 Factor = float | Floats | Callable[[Floats], Floats]
 
 
@@ -601,7 +600,7 @@ class Fade(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What events of one kind do to the fields that they change."""
+    """How events of one kind change their fields."""
 
     counts: Mapping[str, Floats]  # x <- x + term
     latest: Mapping[str, Floats]  # x <- term; the first is the event's own time
@@ -609,13 +608,13 @@ class Changes(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields in the order in which `Recurrence` keeps them."""
+        """The fields in the order of `Recurrence`."""
         faded = (name for fade in self.fades for name in fade.terms)
         return (*self.counts, *self.latest, *faded)
 
 
 class Recurrence:
-    """The fields that one kind of event changes, and their way through a step."""
+    """The fields that one kind of event changes, computed over a step."""
 
     def __init__(
         self, chosen: npt.NDArray[np.bool_], changes: Changes, names: Sequence[str]
@@ -639,7 +638,8 @@ class Recurrence:
         key = np.cumsum(opens) - 1
         longest = int(np.max(np.diff(np.r_[firsts, count])))
         carried = before[:, groups[firsts]]
-        # Behind the values after each event stand those before any: one look-up serves both.
+        # The values after each event come first, those before any event last, so that one
+        # lookup serves both.
         values = np.empty((len(before), count + before.shape[1]))
         values[:, count:] = before
         field = 0
@@ -665,8 +665,8 @@ class Recurrence:
             for row, term in zip(terms, fade.terms.values(), strict=True):
                 row[:] = term[taken]
             factor = _factor(fade.factor, taken, gap)
-            # The first event of a key takes up what was known before this step; its factor
-            # becomes 0, and so no product ever reaches into the key before it.
+            # The first event of a key adds the value from before this step. Its factor becomes
+            # 0, so that no product reaches into the previous key.
             terms[:, firsts] += factor[firsts] * carried[rows]
             factor[firsts] = 0.0
             _scan(factor, terms, longest)
@@ -691,17 +691,17 @@ def _scan(factor: Floats, terms: Floats, longest: int) -> None:
 
 
 def _by_hours(hours: float) -> Callable[[Floats], Floats]:
-    """Return the factor that halves in so many hours."""
+    """Return the decay factor with this half-life."""
     return lambda gap: np.exp2(-gap / (3600.0 * hours))
 
 
 def _outcomes(events: Events) -> Changes:
-    """Return what known outcomes do to a key."""
+    """Return how known outcomes change a key."""
     facts, job = events.facts, events.job
     failed, start = facts.outcome[job], facts.start[job]
     passed = 1.0 - failed
     one = np.ones(len(events))
-    # Jobs that were taken out of the queue have failed without running: two kinds of failing.
+    # Jobs removed from the queue failed without running, which is another kind of failure.
     ran = np.isfinite(start)
     run = np.maximum(np.nan_to_num(facts.end[job] - start), 0.0)
     long = run > LONG_RUN_SECONDS
@@ -716,7 +716,7 @@ def _outcomes(events: Events) -> Changes:
         return Fade(fade, terms, personal)
 
     def faded_where(some: npt.NDArray[np.bool_], fade: float, **values: Floats) -> Fade:
-        """Only some events count; at the others the value stays."""
+        """Fade at some events only; at the others the value stays."""
         terms = {name: some * (1.0 - fade) * value for name, value in values.items()}
         return Fade(np.where(some, fade, 1.0), terms)
 
@@ -770,7 +770,7 @@ def _outcomes(events: Events) -> Changes:
 
 
 def _submits(events: Events) -> Changes:
-    """Return what submits do to a key."""
+    """Return how submits change a key."""
     one = np.ones(len(events))
     return Changes(
         {"submits": one},
@@ -787,7 +787,7 @@ def _submits(events: Events) -> Changes:
 
 
 def _starts(events: Events) -> Changes:
-    """Return what starts do to a key."""
+    """Return how starts change a key."""
     many = FADE_BY_OUTCOME["many"]
     wait = np.log1p(np.maximum(events.time - events.facts.submit[events.job], 0.0))
     return Changes(
@@ -798,7 +798,7 @@ def _starts(events: Events) -> Changes:
 
 
 def _queue_moves(events: Events) -> Floats:
-    """Return what each event adds to the numbers queued and running, and to their times.
+    """Return what each event adds to the numbers of queued and running jobs, and to their times.
 
     One row per field of QUEUE_FIELDS, one column per event.
     """
@@ -812,7 +812,7 @@ def _queue_moves(events: Events) -> Floats:
 
 
 class Moment:
-    """Questions, and the way from the state of their keys to features."""
+    """Questions, and how the state of their keys becomes features."""
 
     def __init__(self, asked: Events) -> None:
         facts, job = asked.facts, asked.job
@@ -828,114 +828,187 @@ class Moment:
     def features(self, state: Floats, names: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return one row per feature, one column per question; NaN where nothing is known.
 
-        `state` has one row per field of FIELDS. Only what is asked for is computed.
+        `state` has one row per field of STATE_FIELDS. Only the features asked for are computed.
         """
-        get = dict(zip(FIELDS, state, strict=True))
-        now, log_request = self.now, self.log_request
-        n, submits = get["outcomes"], get["submits"]
-        few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
-        ran, ran_failed = get["ran_outcomes"], get["ran_failures"]
-
-        def since(time: Floats) -> Floats:
-            return np.where(time > 0, np.log1p(np.maximum(now - time, 0.0)), np.nan)
-
-        def once_submitted(values: Floats) -> Floats:
-            return np.where(submits > 0, values, np.nan)
-
-        def age(name: str) -> Floats:
-            mean = get[f"{name}_since"] / get[name]
-            return np.where(get[name] > 0, np.log1p(np.maximum(now - mean, 0.0)), np.nan)
-
-        def over_wait(name: str) -> Floats:
-            return value(name) - self.log_wait
-
-        def spread() -> Floats:
-            variance = value("log_run_square") - value("log_run") ** 2
-            return (log_request - value("log_run")) / (0.1 + np.sqrt(np.maximum(variance, 0.0)))
-
-        def recent(name: str, hours: float) -> Floats:
-            fade = np.exp2((get["end_time"] - now) / (3600.0 * hours))
-            return np.asarray(np.log1p(get[f"weight_{name}"] * fade))
-
-        ways: dict[str, Callable[[], Floats]] = {
-            "outcomes": lambda: np.log1p(n),
-            "fail_rate": lambda: np.where(n > 0, (get["failures"] + 0.4) / (n + 2.0), np.nan),
-            "fail_long": lambda: _mean(get["fail_long"], few, get["long_outcomes"]),
-            "failure_streak": lambda: get["failure_streak"],
-            "success_streak": lambda: get["success_streak"],
-            "since_end": lambda: since(get["end_time"]),
-            "since_failure": lambda: since(get["failure_time"]),
-            "since_success": lambda: since(get["success_time"]),
-            "since_submit": lambda: since(get["submit_time"]),
-            "no_news": lambda: once_submitted(get["submit_time"] - get["end_time"] > 0),
-            "batch": lambda: np.where(
-                now - get["submit_time"] <= BATCH_GAP_SECONDS, get["batch"], 0.0
-            ),
-            "submit_rate": lambda: (
-                get["submit_rate"] * np.exp2((get["submit_time"] - now) / 3600.0)
-            ),
-            "request_change": lambda: once_submitted(log_request - get["log_request"]),
-            "cpus_change": lambda: once_submitted(self.log_cpus - get["log_cpus"]),
-            "queued": lambda: np.log1p(np.maximum(get["queued"], 0.0)),
-            "running": lambda: np.log1p(np.maximum(get["running"], 0.0)),
-            "queued_age": lambda: age("queued"),
-            "running_age": lambda: age("running"),
-            "request_over_run": lambda: log_request - value("log_run"),
-            "age_over_run": lambda: self.log_age - value("log_run"),
-            "fail_ran_few": lambda: _mean(get["fail_ran_few"], few, ran),
-            "fail_ran_many": lambda: _mean(get["fail_ran_many"], many, ran),
-            "fail_ran_month": lambda: get["fail_ran_month"] / get["weight_ran_month"],
-            "fail_long_many": lambda: _mean(get["fail_long_many"], many, get["long_outcomes"]),
-            "fail_long_month": lambda: get["fail_long_month"] / get["weight_long_month"],
-            "at_limit_many": lambda: _mean(get["at_limit_many"], many, ran),
-            "at_limit_last": lambda: _mean(get["at_limit_last"], FADE_BY_OUTCOME["last"], ran),
-            "since_limit": lambda: since(get["limit_time"]),
-            "request_over_limit": lambda: np.where(
-                get["limit_time"] > 0, log_request - get["limit_run"], np.nan
-            ),
-            "request_over_last": lambda: log_request - value("log_run_last"),
-            "request_over_passed": lambda: log_request - value("log_run_passed"),
-            "request_over_spread": spread,
-            "log_run_failed": lambda: _mean(get["log_run_failed"], few, ran_failed),
-            "log_run_passed": lambda: _mean(get["log_run_passed"], few, ran - ran_failed),
-            "log_run_last": lambda: np.where(ran > 0, get["log_run_last"], np.nan),
-            "failed_over_passed": lambda: value("log_run_failed") - value("log_run_passed"),
-            "age_over_failed": lambda: self.log_age - value("log_run_failed"),
-            "age_over_passed": lambda: self.log_age - value("log_run_passed"),
-            "usual_wait": lambda: _mean(get["log_wait"], many, get["starts"]),
-            "wait_over_usual": lambda: self.log_whole_wait - value("usual_wait"),
-        }
-        for name, fade in FADE_BY_OUTCOME.items():
-            ways[f"fail_{name}"] = partial(_mean, get[f"fail_{name}"], fade, n)
-        for name in ("log_run", "log_run_square", "log_run_over_request", "at_limit"):
-            ways[name] = partial(_mean, get[name], few, ran)
-        for name, hours in FADE_BY_HOURS.items():
-            ways[f"fail_{name}"] = partial(np.divide, get[f"fail_{name}"], get[f"weight_{name}"])
-            ways[f"weight_{name}"] = partial(recent, name, hours)
-        for name in ("submit", "end", "failure"):  # negative: since this job's own submit
-            ways[f"{name}_over_wait"] = partial(over_wait, f"since_{name}")
-        found: dict[str, Floats] = {}
-
-        def value(name: str) -> Floats:
-            if name not in found:
-                found[name] = ways[name]()
-            return found[name]
-
-        features = np.empty((len(names), len(now)), dtype=np.float32)
+        values = _FeatureValues(self, state)
+        features = np.empty((len(names), len(self.now)), dtype=np.float32)
         with np.errstate(invalid="ignore", divide="ignore"):
             for row, name in zip(features, names, strict=True):
-                row[:] = value(name)
+                row[:] = values[name]
         return features
 
 
+Formulas = dict[str, Callable[[], Floats]]
+
+
+class _FeatureValues:
+    """The features of some questions by name, each computed at its first use."""
+
+    def __init__(self, moment: Moment, state: Floats) -> None:
+        self._moment = moment
+        self._state = dict(zip(STATE_FIELDS, state, strict=True))
+        self._values: dict[str, Floats] = {}
+        self._formulas: Formulas = {
+            **self._failure_rates(),
+            **self._times_since(),
+            **self._submits(),
+            **self._queue(),
+            **self._run_times(),
+            **self._limits(),
+            **self._waits(),
+        }
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._values:
+            self._values[name] = self._formulas[name]()
+        return self._values[name]
+
+    def _failure_rates(self) -> Formulas:
+        """How often jobs failed: all of them, those that ran, those that ran for long."""
+        state, now = self._state, self._moment.now
+        outcomes, ran, ran_long = (
+            state["outcomes"],
+            state["ran_outcomes"],
+            state["long_outcomes"],
+        )
+        few, many = FADE_BY_OUTCOME["few"], FADE_BY_OUTCOME["many"]
+
+        def recent(name: str, hours: float) -> Floats:
+            fade = np.exp2((state["end_time"] - now) / (3600.0 * hours))
+            return np.asarray(np.log1p(state[f"weight_{name}"] * fade))
+
+        formulas: Formulas = {
+            "outcomes": lambda: np.log1p(outcomes),
+            "fail_rate": lambda: np.where(
+                outcomes > 0, (state["failures"] + 0.4) / (outcomes + 2.0), np.nan
+            ),
+            "failure_streak": lambda: state["failure_streak"],
+            "success_streak": lambda: state["success_streak"],
+            "fail_ran_few": lambda: _mean(state["fail_ran_few"], few, ran),
+            "fail_ran_many": lambda: _mean(state["fail_ran_many"], many, ran),
+            "fail_ran_month": lambda: state["fail_ran_month"] / state["weight_ran_month"],
+            "fail_long": lambda: _mean(state["fail_long"], few, ran_long),
+            "fail_long_many": lambda: _mean(state["fail_long_many"], many, ran_long),
+            "fail_long_month": lambda: state["fail_long_month"] / state["weight_long_month"],
+        }
+        for name, fade in FADE_BY_OUTCOME.items():
+            formulas[f"fail_{name}"] = partial(_mean, state[f"fail_{name}"], fade, outcomes)
+        for name, hours in FADE_BY_HOURS.items():
+            formulas[f"fail_{name}"] = partial(
+                np.divide, state[f"fail_{name}"], state[f"weight_{name}"]
+            )
+            formulas[f"weight_{name}"] = partial(recent, name, hours)
+        return formulas
+
+    def _times_since(self) -> Formulas:
+        """How long ago something last happened; also compared with this job's own wait."""
+        state, moment = self._state, self._moment
+
+        def since(time: Floats) -> Floats:
+            return np.where(time > 0, np.log1p(np.maximum(moment.now - time, 0.0)), np.nan)
+
+        formulas: Formulas = {
+            f"since_{name}": partial(since, state[f"{name}_time"])
+            for name in ("end", "failure", "success", "submit", "limit")
+        }
+        for name in ("submit", "end", "failure"):  # negative: since this job's own submit
+            formulas[f"{name}_over_wait"] = partial(
+                lambda since_name: self[since_name] - moment.log_wait, f"since_{name}"
+            )
+        return formulas
+
+    def _submits(self) -> Formulas:
+        """What was submitted before, and how this job differs from it."""
+        state, moment, now = self._state, self._moment, self._moment.now
+
+        def once_submitted(values: Floats) -> Floats:
+            return np.where(state["submits"] > 0, values, np.nan)
+
+        return {
+            "no_news": lambda: once_submitted(state["submit_time"] - state["end_time"] > 0),
+            "batch": lambda: np.where(
+                now - state["submit_time"] <= BATCH_GAP_SECONDS, state["batch"], 0.0
+            ),
+            "submit_rate": lambda: (
+                state["submit_rate"] * np.exp2((state["submit_time"] - now) / 3600.0)
+            ),
+            "request_change": lambda: once_submitted(moment.log_request - state["log_request"]),
+            "cpus_change": lambda: once_submitted(moment.log_cpus - state["log_cpus"]),
+        }
+
+    def _queue(self) -> Formulas:
+        """Jobs in the queue now, and their mean age."""
+        state, now = self._state, self._moment.now
+
+        def age(name: str) -> Floats:
+            mean = state[f"{name}_since"] / state[name]
+            return np.where(state[name] > 0, np.log1p(np.maximum(now - mean, 0.0)), np.nan)
+
+        return {
+            "queued": lambda: np.log1p(np.maximum(state["queued"], 0.0)),
+            "running": lambda: np.log1p(np.maximum(state["running"], 0.0)),
+            "queued_age": lambda: age("queued"),
+            "running_age": lambda: age("running"),
+        }
+
+    def _run_times(self) -> Formulas:
+        """How long earlier jobs ran, against this job's request and its age so far."""
+        state, moment = self._state, self._moment
+        log_request, log_age = moment.log_request, moment.log_age
+        ran, ran_failed = state["ran_outcomes"], state["ran_failures"]
+        few = FADE_BY_OUTCOME["few"]
+
+        def request_over_spread() -> Floats:
+            variance = self["log_run_square"] - self["log_run"] ** 2
+            return (log_request - self["log_run"]) / (0.1 + np.sqrt(np.maximum(variance, 0.0)))
+
+        formulas: Formulas = {
+            "log_run_failed": lambda: _mean(state["log_run_failed"], few, ran_failed),
+            "log_run_passed": lambda: _mean(state["log_run_passed"], few, ran - ran_failed),
+            "log_run_last": lambda: np.where(ran > 0, state["log_run_last"], np.nan),
+            "failed_over_passed": lambda: self["log_run_failed"] - self["log_run_passed"],
+            "request_over_run": lambda: log_request - self["log_run"],
+            "request_over_last": lambda: log_request - self["log_run_last"],
+            "request_over_passed": lambda: log_request - self["log_run_passed"],
+            "request_over_spread": request_over_spread,
+            "age_over_run": lambda: log_age - self["log_run"],
+            "age_over_failed": lambda: log_age - self["log_run_failed"],
+            "age_over_passed": lambda: log_age - self["log_run_passed"],
+        }
+        for name in ("log_run", "log_run_square", "log_run_over_request"):
+            formulas[name] = partial(_mean, state[name], few, ran)
+        return formulas
+
+    def _limits(self) -> Formulas:
+        """Earlier jobs that ran into their time limit."""
+        state, ran = self._state, self._state["ran_outcomes"]
+        fades = FADE_BY_OUTCOME
+        return {
+            "at_limit": lambda: _mean(state["at_limit"], fades["few"], ran),
+            "at_limit_many": lambda: _mean(state["at_limit_many"], fades["many"], ran),
+            "at_limit_last": lambda: _mean(state["at_limit_last"], fades["last"], ran),
+            "request_over_limit": lambda: np.where(
+                state["limit_time"] > 0, self._moment.log_request - state["limit_run"], np.nan
+            ),
+        }
+
+    def _waits(self) -> Formulas:
+        """How long jobs usually wait for their start, against this job's wait."""
+        state, many = self._state, FADE_BY_OUTCOME["many"]
+        return {
+            "usual_wait": lambda: _mean(state["log_wait"], many, state["starts"]),
+            "wait_over_usual": lambda: self._moment.log_whole_wait - self["usual_wait"],
+        }
+
+
 def _mean(faded: Floats, fade: float, count: Floats) -> Floats:
-    """Return a mean that fades by outcome, from its sum; NaN where there is no outcome."""
+    """Return a fading mean from its fading sum; NaN where there is no outcome."""
     return faded / (1.0 - _powers(fade)[np.minimum(count, MAX_POWER).astype(np.int64)])
 
 
 @lru_cache
 def _powers(base: float) -> Floats:
-    """Return the powers of a fade up to where 1 less the power is 1."""
+    """Return the powers of a fade, up to where they are negligible."""
     return np.asarray(np.power(base, np.arange(MAX_POWER + 1.0)))
 
 
@@ -944,7 +1017,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _mix(values: Keys) -> Keys:
+def _mix(values: LevelKeys) -> LevelKeys:
     """Scramble 64-bit numbers (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)

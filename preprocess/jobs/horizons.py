@@ -1,8 +1,8 @@
-"""A job table to one dataset per horizon: what is known at that moment, and the outcome.
+"""Turn a job table into one dataset per horizon: what is known then, and the outcome.
 
 Horizons: `submit` (before the job enters the queue), `start`, `two_minutes` after the start,
-`running` (at growing ages), and `post_mortem`, which knows how the job ended up and exists only
-to compare with published figures. It is no prediction and is refused as one.
+`running` (at growing ages), and `post_mortem`, which knows how the job ended. That one exists only
+for comparison with published figures; it is not a prediction and is refused as one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Features = npt.NDArray[np.float32]
 
 
 class Horizon(enum.StrEnum):
-    """The moments at which a job's failure can be asked for."""
+    """The moments at which a failure can be predicted."""
 
     SUBMIT = "submit"
     START = "start"
@@ -50,7 +50,6 @@ class Horizon(enum.StrEnum):
     POST_MORTEM = "post_mortem"
 
 
-PREDICTIVE = (Horizon.SUBMIT, Horizon.START, Horizon.TWO_MINUTES, Horizon.RUNNING)
 TWO_MINUTES_SECONDS = 120.0
 RUNNING_AGES_SECONDS = tuple(600.0 * 2.0**step for step in range(10))  # 10 min to 3.5 days
 TEXT_BUCKETS = 16
@@ -85,9 +84,9 @@ POST_MORTEM_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Which ends count as failed and which as passed; the others have no label.
+    """Which states count as failed and which as passed; the others have no label.
 
-    By default a cancelled job is neither: its owner took it away, for reasons of their own.
+    By default a cancelled job is neither: its owner removed it, for unknown reasons.
     """
 
     failed: frozenset[JobState] = frozenset(
@@ -98,16 +97,16 @@ class Labels:
     def of(self, table: JobTable) -> Floats:
         """Return 1 for failed, 0 for passed, NaN for neither."""
         state = table.state
-        found = np.full(len(table), np.nan)
-        found[np.isin(state, [int(one) for one in self.passed])] = 0.0
-        found[np.isin(state, [int(one) for one in self.failed])] = 1.0
-        found[~np.isfinite(table["end_time"])] = np.nan
-        return found
+        label = np.full(len(table), np.nan)
+        label[np.isin(state, [int(passed) for passed in self.passed])] = 0.0
+        label[np.isin(state, [int(failed) for failed in self.failed])] = 1.0
+        label[~np.isfinite(table["end_time"])] = np.nan
+        return label
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
-    """Questions of one horizon with their features and, where known, outcomes."""
+class JobDataset:
+    """Questions at one horizon, with features and, where known, outcomes."""
 
     horizon: Horizon
     names: tuple[str, ...]
@@ -121,9 +120,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, index: npt.NDArray[np.generic]) -> Dataset:
+    def take(self, index: npt.NDArray[np.generic]) -> JobDataset:
         """Return these questions."""
-        return Dataset(
+        return JobDataset(
             self.horizon,
             self.names,
             self.features[index],
@@ -140,35 +139,35 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """A moment that parts the past from the future.
+class TimeSplit:
+    """A moment between past and future.
 
-    The past is what an observer at that moment could learn from: jobs that had ended. The
-    future are the jobs submitted from then on. Jobs that straddle the moment are in neither.
+    The past is what an observer at that moment can learn from: jobs that have ended. The future
+    is the jobs submitted from then on. Jobs that span the moment are in neither.
     """
 
     moment: float
 
     @classmethod
-    def at_share(cls, table: JobTable, share: float) -> Split:
+    def at_share(cls, table: JobTable, share: float) -> TimeSplit:
         """Split so that this share of the jobs was submitted before."""
         if not 0.0 < share < 1.0:
             raise UsageError(f"--split {share}: give a share between 0 and 1, such as 0.6")
         times = np.sort(table["submit_time"])
         return cls(float(times[int(share * len(times))]))
 
-    def past(self, data: Dataset) -> npt.NDArray[np.bool_]:
-        """Return which questions an observer at the moment could learn from."""
+    def past(self, data: JobDataset) -> npt.NDArray[np.bool_]:
+        """Return which questions an observer at the moment can learn from."""
         return np.isfinite(data.label) & (data.end < self.moment)
 
-    def future(self, data: Dataset) -> npt.NDArray[np.bool_]:
-        """Return which questions were asked about jobs submitted later."""
+    def future(self, data: JobDataset) -> npt.NDArray[np.bool_]:
+        """Return which questions are about jobs submitted later."""
         return np.isfinite(data.label) & (data.submit >= self.moment)
 
 
 @dataclass(slots=True)
 class JobFeatures:
-    """How jobs become features: made at training, kept with the model, used again to predict."""
+    """How jobs become features: fixed at training and stored with the model."""
 
     levels: tuple[str, ...]
     labels: Labels = field(default_factory=Labels)
@@ -176,11 +175,11 @@ class JobFeatures:
 
     @classmethod
     def for_table(cls, table: JobTable, labels: Labels | None = None) -> JobFeatures:
-        """Choose levels by what the table knows.
+        """Choose the levels for which the table has columns.
 
-        Some logs of rigid parallel jobs give only the processors allocated; there, and only
-        there, these stand for the request. Elsewhere a missing allocation tells that the job
-        never ran, and must stay out.
+        Some logs of rigid parallel jobs have only allocated processors; in these, and only in
+        these, the allocation stands for the request. Elsewhere a missing allocation reveals
+        that the job never ran, so it is not used.
         """
         return cls(
             usable_levels(table),
@@ -201,25 +200,31 @@ class JobFeatures:
 
     def datasets(
         self, table: JobTable, horizons: Sequence[Horizon], history: History | None = None
-    ) -> dict[Horizon, Dataset]:
-        """Return one dataset per horizon; the table is taken in submit order."""
+    ) -> dict[Horizon, JobDataset]:
+        """Return one dataset per horizon, in submit order."""
         table = table.in_submit_order()
-        asked: list[Horizon] = [one for one in horizons if one is not Horizon.POST_MORTEM]
+        asked: list[Horizon] = [
+            horizon for horizon in horizons if horizon is not Horizon.POST_MORTEM
+        ]
         if Horizon.POST_MORTEM in horizons and Horizon.SUBMIT not in asked:
             asked.append(Horizon.SUBMIT)
         whole = {
-            one: _Filling(one, self.names(one), sum(len(q.rows) for q in _questions(table, [one])))
-            for one in asked
+            horizon: _Filling(
+                horizon,
+                self.names(horizon),
+                sum(len(questions.rows) for questions in _questions(table, [horizon])),
+            )
+            for horizon in asked
         }
         for part in self.stream(blocks(table, JOBS_PER_BLOCK), asked, history):
             whole[part.horizon].add(part)
         labels, ends = self.labels.of(table), table["end_time"]
-        found: dict[Horizon, Dataset] = {}
+        datasets: dict[Horizon, JobDataset] = {}
         for horizon in asked:
             data = whole[horizon].data
             if table.samples is not None and horizon in (Horizon.TWO_MINUTES, Horizon.RUNNING):
                 data = _with_samples(data, table, table.samples)
-            found[horizon] = Dataset(
+            datasets[horizon] = JobDataset(
                 horizon,
                 data.names,
                 data.features,
@@ -230,18 +235,18 @@ class JobFeatures:
                 ends[data.row],
             )
         if Horizon.POST_MORTEM in horizons:
-            found[Horizon.POST_MORTEM] = _post_mortem(table, found[Horizon.SUBMIT], self)
-        return {one: found[one] for one in horizons}
+            datasets[Horizon.POST_MORTEM] = _post_mortem(table, datasets[Horizon.SUBMIT], self)
+        return {horizon: datasets[horizon] for horizon in horizons}
 
     def stream(
         self,
         tables: Iterable[JobTable],
         horizons: Sequence[Horizon],
         history: History | None = None,
-    ) -> Iterator[Dataset]:
-        """Yield features as the log goes by, in memory that does not grow with it.
+    ) -> Iterator[JobDataset]:
+        """Yield features block by block, in memory that does not grow with the log.
 
-        Labels are NaN here: an outcome is not known when its question is asked.
+        Labels are NaN: no outcome is known when its question is asked.
         """
         history = history or History(self.levels)
         known = {horizon: self._known(horizon) for horizon in horizons}
@@ -255,7 +260,7 @@ class JobFeatures:
                     continue
                 unknown = np.full(len(rows), np.nan)
                 mine = values[known[horizon]]
-                yield Dataset(
+                yield JobDataset(
                     horizon,
                     names[horizon],
                     (mine if len(rows) == len(events) else mine[:, rows]).T,
@@ -266,8 +271,8 @@ class JobFeatures:
                     unknown,
                 )
 
-    def at_submit(self, table: JobTable, history: History, now: float) -> Dataset:
-        """Return the features of jobs that are about to be submitted, from a history as it is."""
+    def at_submit(self, table: JobTable, history: History, now: float) -> JobDataset:
+        """Return the features of jobs about to be submitted, without changing the history."""
         rows = np.arange(len(table))
         asked = questions_of(
             self.facts(table), [Questions(rows, np.full(len(table), now), ASK_AT_SUBMIT)]
@@ -275,7 +280,7 @@ class JobFeatures:
         known = self._known(Horizon.SUBMIT)
         values = _columns(asked, history.answer(asked))
         unknown = np.full(len(rows), np.nan)
-        return Dataset(
+        return JobDataset(
             Horizon.SUBMIT,
             self.names(Horizon.SUBMIT),
             values[known].T,
@@ -287,7 +292,7 @@ class JobFeatures:
         )
 
     def facts(self, table: JobTable) -> Facts:
-        """Return what the history and the questions need of these jobs."""
+        """Return the columns of these jobs that the history needs."""
         cpus = table["allocated_cpus"] if self.cpus_from_allocation else table["requested_cpus"]
         return Facts(
             level_keys(table, cpus, self.levels),
@@ -335,7 +340,7 @@ def _columns(events: Events, answers: Features) -> Features:
 
 
 def _moment_columns(events: Events) -> Features:
-    """Return what follows from the moment of the question, one row per feature."""
+    """Return the features of the moment itself, one row per feature."""
     facts, job = events.facts, events.job
     submit, start, requested = facts.submit[job], facts.start[job], facts.requested_seconds[job]
     hours = events.time / 3600.0
@@ -350,10 +355,9 @@ def _moment_columns(events: Events) -> Features:
 
 
 def _questions(table: JobTable, horizons: Sequence[Horizon]) -> list[Questions]:
-    """Ask at each horizon about the jobs that were still in play then.
+    """Ask at each horizon about the jobs that have not ended by then.
 
-    That a job had not ended by the moment of the question is known at that moment; jobs whose
-    end is not known yet count as still running.
+    Whether a job has ended is known at that moment; jobs without a known end count as running.
     """
     rows = np.arange(len(table))
     start, end = np.floor(table["start_time"]), np.floor(table["end_time"])
@@ -380,12 +384,12 @@ def _questions(table: JobTable, horizons: Sequence[Horizon]) -> list[Questions]:
 def _asked_at(events: Events, horizon: Horizon) -> npt.NDArray[np.bool_]:
     early = events.time - events.facts.start[events.job] <= TWO_MINUTES_SECONDS
     if horizon is Horizon.SUBMIT:
-        found = events.kind == ASK_AT_SUBMIT
+        chosen = events.kind == ASK_AT_SUBMIT
     elif horizon is Horizon.START:
-        found = events.kind == ASK_AT_START
+        chosen = events.kind == ASK_AT_START
     else:
-        found = (events.kind == ASK_LATER) & (early == (horizon is Horizon.TWO_MINUTES))
-    return np.asarray(found)
+        chosen = (events.kind == ASK_LATER) & (early == (horizon is Horizon.TWO_MINUTES))
+    return np.asarray(chosen)
 
 
 def _static(table: JobTable, cpus: Floats) -> Features:
@@ -400,7 +404,7 @@ def _static(table: JobTable, cpus: Floats) -> Features:
         np.log1p(cpus * table["requested_seconds"]),
         _queue_bucket(table),
     ]
-    # A missing allocation tells how the job ended in some logs, so it looks like a usual one.
+    # In some logs a missing allocation reveals how the job ended, so give it the usual value.
     return np.concatenate(
         [
             np.stack(columns, axis=1),
@@ -412,7 +416,7 @@ def _static(table: JobTable, cpus: Floats) -> Features:
 
 
 def _queue_bucket(table: JobTable) -> Floats:
-    """Return a small number for each queue; queues are few and nobody's name."""
+    """Return a small number for each queue; there are few, and they identify nobody."""
     names = table.vocabularies["queue"].names
     buckets = [_bucket(name, QUEUE_BUCKETS) for name in names]
     return np.array([*buckets, np.nan])[table.text["queue"]]
@@ -428,7 +432,7 @@ def _bucket(word: str, buckets: int) -> int:
 def _hashed_text(table: JobTable) -> Features:
     """Count the words of program paths and job names in a few hashed buckets.
 
-    Names that are nothing but a number are ids, and stay out.
+    A name that is only a number is an id and is not used.
     """
     counts = np.zeros((len(table), TEXT_BUCKETS), dtype=np.float32)
     for column in ("executable", "name"):
@@ -441,10 +445,10 @@ def _hashed_text(table: JobTable) -> Features:
     return counts
 
 
-def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Dataset:
-    """Add what only the end reveals. For comparison with published figures, never to predict.
+def _post_mortem(table: JobTable, submit: JobDataset, maker: JobFeatures) -> JobDataset:
+    """Add what is known only after the end, for comparison with published figures.
 
-    Of the history only the user's levels stay: where the end is known, the others are noise.
+    Of the history only the user's levels are kept: with the end known, the others are noise.
     """
     kept = [
         column
@@ -469,7 +473,7 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
             axis=1,
         )
     columns[~np.isfinite(columns)] = np.nan
-    return Dataset(
+    return JobDataset(
         Horizon.POST_MORTEM,
         (
             *(submit.names[column] for column in kept),
@@ -484,14 +488,14 @@ def _post_mortem(table: JobTable, submit: Dataset, maker: JobFeatures) -> Datase
     )
 
 
-def _with_samples(data: Dataset, table: JobTable, samples: UsageSamples) -> Dataset:
-    """Add what was last measured of each job before it is asked about."""
-    # Samples are ordered by job and time; so is this number, which finds the last one before.
+def _with_samples(data: JobDataset, table: JobTable, samples: UsageSamples) -> JobDataset:
+    """Add the last usage sample of each job before its question."""
+    # Samples are sorted by job and time, and so is this number, used to find the last before.
     span = 1.0 + float(np.max(np.r_[samples.time, data.asked], initial=0.0))
     order = samples.row * span + samples.time
-    found = np.searchsorted(order, data.row * span + data.asked, side="left") - 1
-    last = np.maximum(found, 0)
-    known = (found >= 0) & (len(samples.row) > 0)
+    before = np.searchsorted(order, data.row * span + data.asked, side="left") - 1
+    last = np.maximum(before, 0)
+    known = (before >= 0) & (len(samples.row) > 0)
     if np.any(known):
         known &= samples.row[last] == data.row
     memory = np.full(len(data), np.nan)
@@ -509,10 +513,10 @@ def _with_samples(data: Dataset, table: JobTable, samples: UsageSamples) -> Data
 
 
 class _Filling:
-    """A dataset of known length that is filled part by part: no part is copied twice."""
+    """A dataset of known length that is filled part by part, each copied once."""
 
     def __init__(self, horizon: Horizon, names: tuple[str, ...], length: int) -> None:
-        self.data = Dataset(
+        self.data = JobDataset(
             horizon,
             names,
             np.empty((length, len(names)), dtype=np.float32),
@@ -524,12 +528,12 @@ class _Filling:
         )
         self._filled = 0
 
-    def add(self, part: Dataset) -> None:
+    def add(self, part: JobDataset) -> None:
         place = slice(self._filled, self._filled + len(part))
         for name in ("label", "row", "asked", "submit", "end"):
             getattr(self.data, name)[place] = getattr(part, name)
         features = self.data.features[place]
-        # Parts come feature by feature; few rows at a time turn round within the cache.
+        # Parts are stored by feature; transposing a few rows at a time stays in the cache.
         for begin in range(0, len(part), 128):
             features[begin : begin + 128] = part.features[begin : begin + 128]
         self._filled = place.stop

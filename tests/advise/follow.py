@@ -20,7 +20,7 @@ from condor_advice.lab.fileserver import FileServer
 from condor_advice.lab.pool import EventLog, ExecutionPoint, Pool
 from condor_advice.lab.run import AD_ATTRIBUTES, LabSettings, make_points, pool_config
 from condor_advice.lab.scenarios import Scenario, load_scenarios
-from condor_advice.lab.world import Batch, Cause, Point, Trouble, World, healthy_batch
+from condor_advice.lab.world import Cause, JobBatch, LabPoint, LabWorld, Trouble, healthy_batch
 
 OWNER = "amara"
 # Waiting times of what people do stay short; causes end when the test says so.
@@ -38,7 +38,7 @@ ON_SOME_POINTS = ("duration_slow_hosts", "executable_on_some_hosts", "exit_on_so
 RUNNING, REMOVED, COMPLETED, HELD = 2, 3, 4, 5
 
 
-def _never_served(batch: Batch, world: World) -> Cause:
+def _never_served(batch: JobBatch, world: LabWorld) -> Cause:
     path = world.publish(batch.data())
     world.server.add_fault(path, 503)  # for ever
     batch.inputs.append(world.server.url(path))
@@ -75,7 +75,7 @@ class Held:
     """One job of one scenario."""
 
     scenario: Scenario
-    batch: Batch
+    batch: JobBatch
     cause: Cause
     cluster: int
     jobs: list[str] = field(default_factory=list)  # the held ones; of a DAG a node's
@@ -96,7 +96,7 @@ class Town:
         settings = LabSettings(minutes=5, seed=3, personalities=PERSONALITIES, owners=1)
         self.points = make_points(settings, directory)
         self._shift = 0.0
-        self.world = World(
+        self.world = LabWorld(
             directory, "3", server, self.points, clock=lambda: time.time() + self._shift
         )
         # One project is over its share from the start; the policy cannot be changed later.
@@ -310,7 +310,7 @@ CLAIM_WORKLIFE = 0
 """
 
 
-def _execution_point(point: Point) -> ExecutionPoint:
+def _execution_point(point: LabPoint) -> ExecutionPoint:
     environment = {}
     if point.personality == "flaky":
         environment = {
@@ -330,7 +330,7 @@ def _execution_point(point: Point) -> ExecutionPoint:
     )
 
 
-def _plain(batch: Batch) -> None:
+def _plain(batch: JobBatch) -> None:
     """Take away what a healthy batch has by chance: only the scenario's own fault counts."""
     batch.spool = False
     batch.initialdir = ""
@@ -347,7 +347,7 @@ def _steady(line: str, luck: Path) -> str:
     return line.replace("os.urandom(1)[0] % 12", f'12 * (not os.path.exists("{luck}"))')
 
 
-def _bad_point(batch: Batch, town: Town) -> str:
+def _bad_point(batch: JobBatch, town: Town) -> str:
     if "SoftwareDirectory" in batch.submit.get("executable", ""):
         return next(point.name for point in town.points if not point.has_software)
     [line] = [line for line in (*batch.work, *batch.end) if "case $(point)" in line]

@@ -17,7 +17,7 @@ from condor_advice.gather.events import JobEventType
 from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.lab import recording as recordings
 from condor_advice.lab.recording import (
-    SHIPPED,
+    SHIPPED_RECORDINGS,
     RecordingError,
     ship,
     shipped,
@@ -25,7 +25,7 @@ from condor_advice.lab.recording import (
     unpack,
 )
 from condor_advice.lab.scenarios import load_scenarios
-from condor_advice.lab.truth import Hold, in_order, read_holds, read_truth
+from condor_advice.lab.truth import LoggedHold, in_order, read_holds, read_truth
 from condor_advice.preprocess.holds.episodes import hold_episodes, outcome_of
 
 NAMES = sorted(shipped())
@@ -37,7 +37,7 @@ def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def holds(unpacked: Path) -> list[Hold]:
+def holds(unpacked: Path) -> list[LoggedHold]:
     return read_holds(in_order(unpacked / "events" / "EventLog"))
 
 
@@ -74,15 +74,17 @@ def test_the_command_lists_them_and_prints_their_tables() -> None:
     table = CliRunner().invoke(lab, ["recordings", "--table", NAMES[0]]).output.splitlines()
     assert table[-1].split()[-1] == str(entry["episodes"])
     refused = CliRunner().invoke(lab, ["recordings", "--table", "elsewhere"])
-    assert "no recording 'elsewhere'" in str(refused.exception)
+    assert "no recording named 'elsewhere'" in str(refused.exception)
 
 
 def test_together_they_are_at_most_8_megabytes() -> None:
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 8_000_000
-    assert {path.name for path in SHIPPED.glob("*.tar.xz")} == {f"{n}.tar.xz" for n in NAMES}
+    assert sum(path.stat().st_size for path in SHIPPED_RECORDINGS.iterdir()) <= 8_000_000
+    assert {path.name for path in SHIPPED_RECORDINGS.glob("*.tar.xz")} == {
+        f"{n}.tar.xz" for n in NAMES
+    }
 
 
-def test_they_hold_what_their_manifest_says(unpacked: Path, holds: list[Hold]) -> None:
+def test_they_hold_what_their_manifest_says(unpacked: Path, holds: list[LoggedHold]) -> None:
     entry = shipped()[unpacked.name]
     assert len(holds) == entry["episodes"]
     counts = Counter(hold.outcome for hold in holds)
@@ -114,7 +116,7 @@ def test_nothing_in_them_names_a_machine_or_tells_the_scenario(unpacked: Path) -
             assert not scenarios.search(text), path
 
 
-def test_a_release_goes_either_way_after_the_same_reason(holds: list[Hold]) -> None:
+def test_a_release_goes_either_way_after_the_same_reason(holds: list[LoggedHold]) -> None:
     outcomes = Counter((hold.code, hold.subcode, hold.outcome) for hold in holds)
     both = [
         (code, subcode)
@@ -127,7 +129,7 @@ def test_a_release_goes_either_way_after_the_same_reason(holds: list[Hold]) -> N
 
 
 def test_preprocessing_finds_the_outcomes_that_the_lab_counts(
-    unpacked: Path, holds: list[Hold]
+    unpacked: Path, holds: list[LoggedHold]
 ) -> None:
     logs = in_order(unpacked / "events" / "EventLog")
     counted = {(hold.job, hold.number): hold.outcome for hold in holds}
@@ -167,7 +169,7 @@ def small_recording(tmp_path: Path) -> Path:
 def test_packing_and_unpacking_gives_the_same_files(
     small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
+    monkeypatch.setattr(recordings, "SHIPPED_RECORDINGS", tmp_path / "shelf")
     entry = ship(small_recording, "mine", "train", tmp_path / "shelf")
     first = (tmp_path / "shelf" / "mine.tar.xz").read_bytes()
     back = unpack("mine", tmp_path / "back")
@@ -181,13 +183,13 @@ def test_packing_and_unpacking_gives_the_same_files(
 def test_a_damaged_or_unknown_recording_is_refused(
     small_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recordings, "SHIPPED", tmp_path / "shelf")
+    monkeypatch.setattr(recordings, "SHIPPED_RECORDINGS", tmp_path / "shelf")
     ship(small_recording, "mine", "train", tmp_path / "shelf")
     packed = tmp_path / "shelf" / "mine.tar.xz"
     packed.write_bytes(packed.read_bytes()[:-4] + b"oops")
     with pytest.raises(RecordingError, match="damaged"):
         unpack("mine", tmp_path)
-    with pytest.raises(RecordingError, match="no recording 'other'; there are mine"):
+    with pytest.raises(RecordingError, match="no recording named 'other'; choose from mine"):
         unpack("other", tmp_path)
 
 

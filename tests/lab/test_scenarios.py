@@ -15,21 +15,21 @@ from condor_advice.lab.fileserver import FileServer
 from condor_advice.lab.pool import Pool
 from condor_advice.lab.run import LabSettings, make_points, plan_shares
 from condor_advice.lab.scenarios import load_scenarios
-from condor_advice.lab.world import Batch, Cause, World, healthy_batch
+from condor_advice.lab.world import Cause, JobBatch, LabWorld, healthy_batch
 
 SCENARIOS = load_scenarios()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[LabWorld]:
     settings = LabSettings(minutes=5, seed=1)
     with FileServer() as server:
-        world = World(tmp_path, "1", server, make_points(settings, tmp_path))
+        world = LabWorld(tmp_path, "1", server, make_points(settings, tmp_path))
         plan_shares(world, settings)
         yield world
 
 
-def set_up(name: str, world: World, number: int) -> tuple[Batch, Cause]:
+def set_up(name: str, world: LabWorld, number: int) -> tuple[JobBatch, Cause]:
     batch = healthy_batch(world, number, "amara")
     cause = SCENARIOS[name].set_up(batch, world)
     batch.write_program()
@@ -51,7 +51,7 @@ def test_each_says_what_happens_and_why(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_cause_that_ends_is_transient_and_ends_after_it_began(name: str, world: World) -> None:
+def test_a_cause_that_ends_is_transient_and_ends_after_it_began(name: str, world: LabWorld) -> None:
     for number in range(1, 9):
         _, cause = set_up(name, world, number)
         assert cause.what
@@ -60,7 +60,7 @@ def test_a_cause_that_ends_is_transient_and_ends_after_it_began(name: str, world
             assert world.clock() < cause.ends < world.clock() + 1000
 
 
-def test_htcondor_accepts_the_submit_description_of_each(world: World, pool: Pool) -> None:
+def test_htcondor_accepts_the_submit_description_of_each(world: LabWorld, pool: Pool) -> None:
     refused = {}
     for number, name in enumerate(SCENARIOS, start=1):
         batch, _ = set_up(name, world, number)
@@ -73,7 +73,7 @@ def test_htcondor_accepts_the_submit_description_of_each(world: World, pool: Poo
     assert refused == {}
 
 
-def words_of(batch: Batch) -> dict[str, list[str]]:
+def words_of(batch: JobBatch) -> dict[str, list[str]]:
     """What an observer can see of the names in a batch, by kind."""
     files = [re.split(r"[/=\"]", name)[-1] for name in [*batch.inputs, *batch.outputs]]
     return {
@@ -96,7 +96,7 @@ def mutual_information(pairs: list[tuple[str, str]]) -> float:
     )
 
 
-def test_names_do_not_tell_the_scenario(world: World) -> None:
+def test_names_do_not_tell_the_scenario(world: LabWorld) -> None:
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
     number = 0
     for name in SCENARIOS:
@@ -125,7 +125,7 @@ def test_the_same_seed_plans_the_same_batches(tmp_path: Path) -> None:
         with FileServer() as server:
             settings = LabSettings(minutes=5, seed=7)
             (tmp_path / run).mkdir()
-            world = World(tmp_path / run, "7", server, make_points(settings, tmp_path / run))
+            world = LabWorld(tmp_path / run, "7", server, make_points(settings, tmp_path / run))
             batches = [healthy_batch(world, number, "mei") for number in range(1, 20)]
             text = "\n".join(batch.description() for batch in batches)
             descriptions.append(

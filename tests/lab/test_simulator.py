@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from condor_advice.gather.errors import UsageError
-from condor_advice.lab.simulate import PROFILES, Profile, Result, simulate
-from condor_advice.lab.truth import Hold, read_holds
+from condor_advice.lab.simulate import PROFILES, Profile, SimulationResult, simulate
+from condor_advice.lab.truth import LoggedHold, read_holds
 
 LOGS = Path(__file__).resolve().parents[1] / "logs"
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
     return simulate(25_000, 5, tmp_path_factory.mktemp("simulated") / "out", Profile.read())
 
 
 @pytest.fixture(scope="module")
-def holds(result: Result) -> list[Hold]:
+def holds(result: SimulationResult) -> list[LoggedHold]:
     return read_holds([result.directory / "ap1" / "EventLog"])
 
 
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     assert digests[0][0] != digests[2][0]
 
 
-def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: Result) -> None:
+def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: SimulationResult) -> None:
     measured = result.comparison(Profile.read().targets)
     # Less than half a day of jobs, of which one cluster can be a sixth.
     for name, tolerance in (
@@ -70,7 +70,9 @@ def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: Result) 
     assert figures["share_of_busiest_tenth_of_users"] > 0.5
 
 
-def test_the_counts_it_reports_are_those_in_the_log(result: Result, holds: list[Hold]) -> None:
+def test_the_counts_it_reports_are_those_in_the_log(
+    result: SimulationResult, holds: list[LoggedHold]
+) -> None:
     text = (result.directory / "ap1" / "EventLog").read_text()
     kinds = Counter(block[:3] for block in events_in(text))
     assert sum(kinds.values()) == result.events
@@ -81,7 +83,7 @@ def test_the_counts_it_reports_are_those_in_the_log(result: Result, holds: list[
     assert Counter(hold.outcome for hold in holds) == result.outcomes
 
 
-def test_events_stand_in_the_order_of_time(result: Result) -> None:
+def test_events_stand_in_the_order_of_time(result: SimulationResult) -> None:
     stamps = re.findall(
         r"^\d{3} \(\d+\.\d+\.\d+\) (\S+ \S+)",
         (result.directory / "ap1" / "EventLog").read_text(),
@@ -90,12 +92,14 @@ def test_events_stand_in_the_order_of_time(result: Result) -> None:
     assert stamps == sorted(stamps)
 
 
-def test_one_fault_has_old_and_new_wordings_and_codes(result: Result) -> None:
+def test_one_fault_has_old_and_new_wordings_and_codes(result: SimulationResult) -> None:
     assert {"34/0", "34/102", "21/102", "26/0"} <= set(result.codes)
     assert {"13/2", "12/2"} <= set(result.codes)
 
 
-def test_the_truth_names_every_held_job_and_its_cause(result: Result, holds: list[Hold]) -> None:
+def test_the_truth_names_every_held_job_and_its_cause(
+    result: SimulationResult, holds: list[LoggedHold]
+) -> None:
     rows = {
         (row["cluster"], row["proc"]): row
         for row in map(json.loads, (result.directory / "truth.jsonl").read_text().splitlines())
@@ -106,7 +110,7 @@ def test_the_truth_names_every_held_job_and_its_cause(result: Result, holds: lis
 
 
 def test_no_cause_succeeds_that_cannot_and_the_same_reason_goes_both_ways(
-    result: Result, holds: list[Hold]
+    result: SimulationResult, holds: list[LoggedHold]
 ) -> None:
     rows = {
         (row["cluster"], row["proc"]): row
@@ -174,7 +178,7 @@ def layout_of(event: str) -> tuple[str, ...]:
     return tuple(shapes)
 
 
-def test_each_kind_of_event_is_laid_out_as_in_a_real_log(result: Result) -> None:
+def test_each_kind_of_event_is_laid_out_as_in_a_real_log(result: SimulationResult) -> None:
     real: dict[int, set[tuple[str, ...]]] = {}
     for log in LOGS.glob("*.log"):
         text = log.read_text()
@@ -204,7 +208,7 @@ def test_each_kind_of_event_is_laid_out_as_in_a_real_log(result: Result) -> None
     assert strange == {}
 
 
-def test_the_table_of_usage_is_aligned_as_htcondor_does(result: Result) -> None:
+def test_the_table_of_usage_is_aligned_as_htcondor_does(result: SimulationResult) -> None:
     def tables(text: str) -> list[list[str]]:
         found = re.findall(r"\tPartitionable Resources :.*\n(?:\t   \w.*\n?)+", text)
         return [table.rstrip("\n").split("\n") for table in found]
@@ -257,9 +261,9 @@ def test_memory_does_not_grow_with_the_number_of_jobs(tmp_path: Path) -> None:
     ("change", "complaint"),
     [
         (lambda text: text.replace("users = 140", "usrs = 140"), "missing keys: users, usrs"),
-        (lambda text: text.replace("exec_format", "exec_fromat"), "no such fault: exec_fromat"),
-        (lambda text: text + "\n[more]\n", "not more"),
-        (lambda text: text + "\n[[[", "cannot be read as a profile"),
+        (lambda text: text.replace("exec_format", "exec_fromat"), "unknown fault: exec_fromat"),
+        (lambda text: text + "\n[more]\n", "unknown: more"),
+        (lambda text: text + "\n[[[", "cannot read the profile"),
     ],
 )
 def test_a_wrong_profile_is_refused_with_the_reason(

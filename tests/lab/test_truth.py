@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from condor_advice.lab.truth import (
-    Hold,
+    LoggedHold,
     Truth,
     in_order,
     mark_struck,
@@ -76,7 +76,7 @@ def test_a_hold_on_a_point_in_trouble_is_told_apart(tmp_path: Path) -> None:
         "012 (002.000.000) 2026-01-01 12:00:30 Job was held.\n\tError from slot1_1@node03@h: "
         "hook failed\n\tCode 19 Subcode 1",
     )
-    holds: list[Hold] = read_holds([log])
+    holds: list[LoggedHold] = read_holds([log])
     since = holds[0].at.timestamp() - 20
     rows = {(n, 0): Truth(n, 0, "mei", "exit_bug", "exit", "a bug", False) for n in (1, 2)}
     mark_struck(rows, holds, [Trouble("node03", "hook", since, since + 60)], {})

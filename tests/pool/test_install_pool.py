@@ -187,7 +187,7 @@ def test_two_installs_at_once_after_one_that_was_killed(
     assert [process.returncode for process in both] == [0, 0], answers
     assert {answer[0] for answer in answers} == {f"{directory}/htcondor/usr/bin\n"}
     assert sum("unpacking" in answer[1] for answer in answers) == 1
-    assert sum("another install is under way" in answer[1] for answer in answers) == 1
+    assert sum("waiting for another install" in answer[1] for answer in answers) == 1
     assert not abandoned.exists()
     assert sorted(os.listdir(directory)) == ["htcondor", "lock"]
 

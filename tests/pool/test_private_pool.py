@@ -88,7 +88,7 @@ def test_waiting_for_what_does_not_happen_says_what_did(pool: Pool) -> None:
 
 
 def test_a_failing_command_is_an_error_with_its_words(pool: Pool) -> None:
-    with pytest.raises(PoolError, match=r"condor_submit .* ended with 1: (.|\n)*/no/such/program"):
+    with pytest.raises(PoolError, match=r"condor_submit .* exited with 1: (.|\n)*/no/such/program"):
         pool.submit("executable = /no/such/program\nqueue")
 
 
@@ -177,7 +177,7 @@ def test_a_directory_holds_one_running_pool(make_pool: MakePool) -> None:
     with make_pool(execution_points=()) as pool:
         again = make_pool(directory=pool.directory)
         assert again.is_running()
-        with pytest.raises(PoolError, match="a pool runs here already"):
+        with pytest.raises(PoolError, match="a pool is already running here"):
             again.start()
         assert pool.run(["condor_q", "-af", "ClusterId"]).stdout == ""
     assert not again.is_running()

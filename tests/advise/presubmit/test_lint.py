@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from condor_advice.advise.presubmit.lint import RULES, Finding, lint, refused
+from condor_advice.advise.presubmit.lint import LINT_RULES, Finding, lint, refused
 from condor_advice.advise.presubmit.submit_file import CannotParse, SubmitFile, quantity
 from condor_advice.gather.errors import UsageError
 
@@ -221,7 +221,7 @@ def test_each_fault_is_found_as_an_error_by_its_rule(directory: Path, fault: Fau
     found = findings(directory, fault.text)
     assert fault.rule in [one.rule for one in found if one.severity == "error"], found
     assert all(one.remedy and one.text for one in found)
-    assert all(one.rule in RULES for one in found)
+    assert all(one.rule in LINT_RULES for one in found)
 
 
 @pytest.mark.parametrize("number", range(len(CLEAN)))

@@ -16,7 +16,7 @@ from condor_advice.gather.errors import UsageError
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.model.failure.model import NotAPrediction
 from condor_advice.model.failure.train import TrainSettings, train_models
-from condor_advice.preprocess.jobs.history import LEVELS
+from condor_advice.preprocess.jobs.history import HISTORY_LEVELS
 from condor_advice.preprocess.jobs.horizons import Horizon, JobFeatures, Labels
 
 pytest.importorskip("htcondor2")
@@ -249,5 +249,5 @@ def test_precision_and_cost_choose_the_threshold(swf: Path) -> None:
 
 
 def test_every_feature_of_a_prediction_has_words() -> None:
-    for name in JobFeatures(tuple(LEVELS)).names(Horizon.SUBMIT):
+    for name in JobFeatures(tuple(HISTORY_LEVELS)).names(Horizon.SUBMIT):
         assert "_" not in describe_reason(name, 0.5), name

@@ -31,7 +31,7 @@ from condor_advice.model.metrics import (
     threshold_for_f1,
     threshold_for_precision,
 )
-from condor_advice.preprocess.jobs.horizons import Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import Horizon, JobFeatures, Labels, TimeSplit
 
 pytest.importorskip("xgboost")
 
@@ -71,7 +71,7 @@ def test_trees_beat_the_rule_of_the_last_outcome(table: JobTable) -> None:
 
 
 def test_nothing_is_chosen_on_the_test_part(table: JobTable) -> None:
-    split = Split.at_share(table, 0.6)
+    split = TimeSplit.at_share(table, 0.6)
     state = table["state"].copy()
     later = table["submit_time"] >= split.moment
     state[later] = np.where(state[later] == JobState.SUCCEEDED, JobState.FAILED, JobState.SUCCEEDED)
@@ -92,7 +92,7 @@ def test_nothing_is_chosen_on_the_test_part(table: JobTable) -> None:
 
 def test_folds_learn_only_from_jobs_that_ended_before_the_fold(table: JobTable) -> None:
     data = JobFeatures.for_table(table).datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
-    rows = np.flatnonzero(Split.at_share(table, 0.6).past(data))
+    rows = np.flatnonzero(TimeSplit.at_share(table, 0.6).past(data))
     folds = time_folds(data, rows, 3)
     assert len(folds) == 3
     for fold in folds:
@@ -129,7 +129,7 @@ def test_post_mortem_is_refused_for_prediction_everywhere(
     with pytest.raises(NotAPrediction, match="knows how the job ended"):
         models.get(Horizon.POST_MORTEM)
     data = models.maker.datasets(table, [Horizon.POST_MORTEM])[Horizon.POST_MORTEM]
-    end = train_horizon(data, Split.at_share(table, 0.6), QUICK)
+    end = train_horizon(data, TimeSplit.at_share(table, 0.6), QUICK)
     assert any(name.startswith("post_mortem.") for name in end.names)
     sneaky = FailureModels(models.maker, {Horizon.POST_MORTEM: end}, models.history)
     with pytest.raises(NotAPrediction):

@@ -40,7 +40,13 @@ from condor_advice.model.failure.study import (
 )
 from condor_advice.model.failure.train import TrainSettings
 from condor_advice.preprocess.jobs.history import History
-from condor_advice.preprocess.jobs.horizons import Dataset, Horizon, JobFeatures, Labels, Split
+from condor_advice.preprocess.jobs.horizons import (
+    Horizon,
+    JobDataset,
+    JobFeatures,
+    Labels,
+    TimeSplit,
+)
 
 pytest.importorskip("xgboost")
 pytest.importorskip("imblearn")
@@ -54,11 +60,11 @@ def table() -> JobTable:
 
 
 @pytest.fixture(scope="module")
-def data(table: JobTable) -> Dataset:
+def data(table: JobTable) -> JobDataset:
     return JobFeatures.for_table(table).datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
 
 
-def test_resampling_balances_and_keeps_every_real_job(data: Dataset) -> None:
+def test_resampling_balances_and_keeps_every_real_job(data: JobDataset) -> None:
     kept = data.take(np.flatnonzero(np.isfinite(data.label)))
     for way in (oversample, smote):
         features, label = way(kept.features, kept.label, 0)
@@ -66,19 +72,19 @@ def test_resampling_balances_and_keeps_every_real_job(data: Dataset) -> None:
         assert np.array_equal(features[: len(kept)], kept.features, equal_nan=True)
 
 
-def test_active_learning_never_looks_at_labels_it_did_not_ask_for(data: Dataset) -> None:
+def test_active_learning_never_looks_at_labels_it_did_not_ask_for(data: JobDataset) -> None:
     pool = data.take(np.flatnonzero(np.isfinite(data.label)))
     asked = label_actively(pool, uncertain_dense_batch, 300, 100, QUICK)
     assert len(np.unique(asked)) == 300
     hidden = pool.label.copy()
     hidden[np.setdiff1d(np.arange(len(pool)), asked)] = np.nan
-    blind = Dataset(
+    blind = JobDataset(
         pool.horizon, pool.names, pool.features, hidden, pool.row, pool.asked, pool.submit, pool.end
     )
     assert np.array_equal(label_actively(blind, uncertain_dense_batch, 300, 100, QUICK), asked)
 
 
-def test_active_batches_are_more_uncertain_than_random_ones(data: Dataset) -> None:
+def test_active_batches_are_more_uncertain_than_random_ones(data: JobDataset) -> None:
     import xgboost
 
     from condor_advice.model.failure.train import fit
@@ -100,9 +106,9 @@ def test_active_batches_are_more_uncertain_than_random_ones(data: Dataset) -> No
 
 
 def test_every_way_with_few_failures_is_judged_on_the_same_jobs(
-    table: JobTable, data: Dataset
+    table: JobTable, data: JobDataset
 ) -> None:
-    found = compare_ways(data, Split.at_share(table, 0.6), QUICK, budget=300, batch=100)
+    found = compare_ways(data, TimeSplit.at_share(table, 0.6), QUICK, budget=300, batch=100)
     assert set(found) == {"plain", "weighted", "oversampled", "smote", "random_labels", "active"}
     assert len({one["n_test"] for one in found.values()}) == 1
     assert found["active"]["labels"] == found["random_labels"]["labels"] == 300
@@ -110,7 +116,7 @@ def test_every_way_with_few_failures_is_judged_on_the_same_jobs(
 
 
 def test_prequential_models_learn_only_from_what_had_ended(
-    table: JobTable, data: Dataset, monkeypatch: pytest.MonkeyPatch
+    table: JobTable, data: JobDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from condor_advice.model.failure import online as failure_online
 
@@ -118,12 +124,12 @@ def test_prequential_models_learn_only_from_what_had_ended(
     honest = failure_online._train
 
     def watched(data, moment, *rest):  # type: ignore[no-untyped-def]
-        learn = Split(moment).past(data)
+        learn = TimeSplit(moment).past(data)
         seen.append(float(moment - data.end[learn].max()))
         return honest(data, moment, *rest)
 
     monkeypatch.setattr(failure_online, "_train", watched)
-    found = prequential(data, Split.at_share(table, 0.6), PARAMETERS, 20, QUICK, every_days=0.1)
+    found = prequential(data, TimeSplit.at_share(table, 0.6), PARAMETERS, 20, QUICK, every_days=0.1)
     assert len(found["stretches"]) >= 2
     assert found["jobs"] == sum(one["jobs"] for one in found["stretches"])
     assert len(seen) > 2
@@ -162,8 +168,8 @@ def test_sizes_are_said_from_jobs_that_had_ended(table: JobTable) -> None:
     assert found[1].values[-1] == said["last"][row]
 
 
-def test_sizes_are_judged_against_what_users_asked_for(table: JobTable, data: Dataset) -> None:
-    maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
+def test_sizes_are_judged_against_what_users_asked_for(table: JobTable, data: JobDataset) -> None:
+    maker, split = JobFeatures.for_table(table), TimeSplit.at_share(table, 0.6)
     found = evaluate_sizes(table, maker, data, "memory_mb", split, threads=1)
     rules = found["rules"]
     assert {"requested", "last", "cosine", "quantile_0.95", "boosted_0.95", "predict_0.95"} <= set(
@@ -184,8 +190,10 @@ def test_sizes_are_judged_against_what_users_asked_for(table: JobTable, data: Da
         evaluate_sizes(blank, maker, data, "memory_mb", split)
 
 
-def test_corrected_sizes_keep_their_promise_on_later_jobs(table: JobTable, data: Dataset) -> None:
-    maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
+def test_corrected_sizes_keep_their_promise_on_later_jobs(
+    table: JobTable, data: JobDataset
+) -> None:
+    maker, split = JobFeatures.for_table(table), TimeSplit.at_share(table, 0.6)
     for target in ("memory_mb", "disk_mb"):
         rules = evaluate_sizes(table, maker, data, target, split, threads=1)["rules"]
         for share in (0.9, 0.95):
@@ -194,8 +202,8 @@ def test_corrected_sizes_keep_their_promise_on_later_jobs(table: JobTable, data:
                 assert risk == pytest.approx(1.0 - share, abs=0.05), (target, method, share)
 
 
-def test_nothing_of_the_test_part_enters_the_corrections(table: JobTable, data: Dataset) -> None:
-    maker, split = JobFeatures.for_table(table), Split.at_share(table, 0.6)
+def test_nothing_of_the_test_part_enters_the_corrections(table: JobTable, data: JobDataset) -> None:
+    maker, split = JobFeatures.for_table(table), TimeSplit.at_share(table, 0.6)
     later = ~(table["end_time"] < split.moment)
     turned = np.where(later, 50.0 * table["used_memory_mb"], table["used_memory_mb"])
     other = JobTable(
@@ -217,7 +225,7 @@ def test_a_correction_is_the_shortfall_that_so_many_jobs_did_not_exceed() -> Non
 
 
 def test_size_models_say_the_same_after_saving(
-    table: JobTable, data: Dataset, tmp_path: Path
+    table: JobTable, data: JobDataset, tmp_path: Path
 ) -> None:
     maker = JobFeatures.for_table(table)
     sizes = train_sizes(table, maker, data, seed=0, threads=1)
@@ -271,7 +279,7 @@ def test_size_histories_survive_saving(table: JobTable) -> None:
 
 
 def test_profiles_choose_the_lowest_bic_and_evaluate_like_scikit_learn(
-    table: JobTable, data: Dataset
+    table: JobTable, data: JobDataset
 ) -> None:
     every = np.ones(len(data), dtype=bool)
     profiles = fit_profiles(data, every, max_components=4)
@@ -292,14 +300,16 @@ def test_profiles_choose_the_lowest_bic_and_evaluate_like_scikit_learn(
     assert np.allclose(columns[:, :-1].sum(axis=1), 1.0, atol=1e-5)
 
 
-def test_an_odd_request_is_found_with_the_field_that_is_odd(table: JobTable, data: Dataset) -> None:
+def test_an_odd_request_is_found_with_the_field_that_is_odd(
+    table: JobTable, data: JobDataset
+) -> None:
     every = np.ones(len(data), dtype=bool)
     detector = AnomalyDetector.fit(fit_profiles(data, every, max_components=4), data, every)
     row = int(np.argmax(detector.rarity(data)))
     for field, value in (("log_cpus", np.log1p(4096.0)), ("log_requested_memory", np.log1p(1e7))):
         features = data.features[[row]].copy()
         features[0, data.names.index(field)] = value
-        odd = Dataset(
+        odd = JobDataset(
             data.horizon,
             data.names,
             features,
@@ -316,14 +326,14 @@ def test_an_odd_request_is_found_with_the_field_that_is_odd(table: JobTable, dat
     assert len(detector.find(data)) < 0.05 * len(data)
 
 
-def test_a_request_far_from_the_users_habit_is_found(data: Dataset) -> None:
+def test_a_request_far_from_the_users_habit_is_found(data: JobDataset) -> None:
     column = data.names.index("user_program.request_change")
     rows = np.flatnonzero(np.expm1(data.column("user_program.outcomes")) >= 5)[:1]
     usual = data.take(rows)
     assert against_habit(usual) == []
     features = usual.features.copy()
     features[0, column] = np.log(10.0)
-    odd = Dataset(
+    odd = JobDataset(
         usual.horizon,
         usual.names,
         features,

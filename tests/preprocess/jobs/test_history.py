@@ -10,15 +10,16 @@ import pytest
 from condor_advice.gather.workloads.table import JobState, JobTable, UsageSamples, blocks
 from condor_advice.lab.workload import simulate_jobs
 from condor_advice.preprocess.jobs import history as history_module
-from condor_advice.preprocess.jobs.history import FIELDS, History
+from condor_advice.preprocess.jobs.history import STATE_FIELDS, History
 from condor_advice.preprocess.jobs.horizons import (
-    PREDICTIVE,
-    Dataset,
     Horizon,
+    JobDataset,
     JobFeatures,
     Labels,
-    Split,
+    TimeSplit,
 )
+
+PREDICTIVE = [horizon for horizon in Horizon if horizon is not Horizon.POST_MORTEM]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def assert_same_as_when_cut(table: JobTable, moment: float, maker: JobFeatures) 
     return compared
 
 
-def _before(data: Dataset, moment: float) -> Dataset:
+def _before(data: JobDataset, moment: float) -> JobDataset:
     return data.take(data.asked < moment)
 
 
@@ -233,7 +234,7 @@ def test_the_last_usage_measured_before_the_question_is_a_feature(table: JobTabl
 
 
 def test_past_and_future_share_no_job_and_the_past_had_ended(table: JobTable) -> None:
-    split = Split.at_share(table, 0.6)
+    split = TimeSplit.at_share(table, 0.6)
     data = JobFeatures.for_table(table).datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
     past, future = split.past(data), split.future(data)
     assert not np.any(past & future)
@@ -265,4 +266,4 @@ def test_a_level_forgets_the_keys_that_were_not_used_for_long() -> None:
         pass
     for level in small.levels.values():
         assert len(level.index) <= 60
-        assert level.state.shape[1] == len(FIELDS)
+        assert level.state.shape[1] == len(STATE_FIELDS)

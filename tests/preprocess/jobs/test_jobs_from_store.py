@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 from condor_advice.advise.cli import cli
+from condor_advice.gather.store import NoStoreYet, Store, StoreBusy
 from condor_advice.gather.workloads import JobState
 from condor_advice.preprocess.jobs.from_store import read_store_jobs
 from condor_advice.preprocess.jobs.horizons import Horizon, JobFeatures
@@ -86,3 +93,48 @@ def test_a_request_that_only_the_end_reveals_is_not_taken(tmp_path: Path) -> Non
     table = read_store_jobs(store)
     assert np.isnan(table["requested_memory_mb"]).all()
     assert table["used_memory_mb"][0] == 700.0
+
+
+def test_a_mistyped_store_is_refused_and_not_created(tmp_path: Path) -> None:
+    mistyped = tmp_path / "stroe.db"
+    with pytest.raises(NoStoreYet, match=f"{mistyped}: there is no store yet"):
+        read_store_jobs(mistyped)
+    done = subprocess.run(
+        [sys.executable, "-m", "condor_advice", "failures", "train", "--store", str(mistyped)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == NoStoreYet.exit_status
+    assert f"{mistyped}: there is no store yet" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_can_be_read_while_gather_follows_the_log(tmp_path: Path) -> None:
+    log, store = tmp_path / "job.log", tmp_path / "store.db"
+    log.write_text(LOG)
+    gather = ["gather", str(log), "--store", str(store), "--zone", "UTC"]
+    assert CliRunner().invoke(cli, gather).exit_code == 0
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "condor_advice", *gather, "--follow"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_until_locked(store)
+        assert read_store_jobs(store).job.tolist() == ["7.0", "7.1", "7.0"]
+        assert follower.poll() is None
+    finally:
+        os.kill(follower.pid, signal.SIGTERM)
+        follower.wait(timeout=30)
+
+
+def _wait_until_locked(store: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            Store(store, wait=0.0).close()
+        except StoreBusy:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nobody locked {store} within 30 s")
