@@ -55,7 +55,7 @@ DISORDER_DAYS = 2
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
-_YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
+YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
 _LOW_DIGIT = np.uint64(15)
 # `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
 _DATE_MASK = word(b"\xf0\xf0\xff\xf0\xf0\0\xf0\xf0")
@@ -248,10 +248,10 @@ def first_year(fd: int, size: int, modified: datetime) -> int:
         # From the newline in front of it on, and past its end: a header may lie across it.
         chunk = os.pread(fd, step + 64, offset - 1) if offset else b"\n" + os.pread(fd, step, 0)
         if size > _LARGE_BYTES and offset + step < size:
-            first = _YEARLESS_HEADER.search(chunk)
+            first = YEARLESS_HEADER.search(chunk)
             found = [first.groups()] if first else []
         else:
-            found = _YEARLESS_HEADER.findall(chunk)
+            found = YEARLESS_HEADER.findall(chunk)
         dates += [(int(month), int(day)) for month, day in found]
     if not dates:
         return modified.year
