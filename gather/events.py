@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
-# The formats in which HTCondor writes an event.
-TEXT, JSON, XML = 0, 1, 2
 # HTCondor writes nothing beyond these: its job ids have 32 bits, event numbers three digits.
 MAX_ID = (1 << 31) - 1
 MAX_TYPE = 999

@@ -23,9 +23,8 @@ from condor_advice.gather.bodies import (
     resource_name,
 )
 from condor_advice.gather.classads import ASSIGNMENT
-from condor_advice.gather.events import TEXT
 from condor_advice.gather.layout import BOOLEAN, INTEGER, REAL, Attribute
-from condor_advice.gather.reader import EventColumns
+from condor_advice.gather.reader import TEXT, EventColumns
 from condor_advice.gather.words import (
     BlockWords,
     Int64s,

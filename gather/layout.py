@@ -128,7 +128,8 @@ def _nesting(parts: _Parts, lines: _Lines) -> Bools:
     before = np.empty_like(after)
     before[:1], before[1:] = False, after[:-1] & ~lines.last[:-1]
     fits: Bools = np.where(closer, before & ~parts.deep, parts.deep == before)
-    return fits & ~(parts.deep & nested) & ~(after & lines.last)
+    fits &= ~(parts.deep & nested) & ~(after & lines.last)
+    return fits
 
 
 def _clean(view: Bytes, begin: Int64s, until: Int64s, lines: Int64s) -> Bools:
@@ -190,7 +191,7 @@ def _json_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _
 
 
 def _json_counts(
-    data, view: Bytes, begin: Int64s, until: Int64s, parts: _Parts, lines: _Lines
+    data: bytes, view: Bytes, begin: Int64s, until: Int64s, parts: _Parts, lines: _Lines
 ) -> Bools:
     """Tell which events have no other quotes than those around names and strings."""
     quotes = 2 * (parts.kind != _CLOSER) + 2 * (parts.kind == STRING)
@@ -263,7 +264,8 @@ def _xml_counts(
     for entity in _ENTITIES:
         known |= (loaded & word(b"\xff" * len(entity))) == word(entity)
     strange = entities[~known]
-    return fits & (np.searchsorted(strange, until) == np.searchsorted(strange, begin))
+    fits &= np.searchsorted(strange, until) == np.searchsorted(strange, begin)
+    return fits
 
 
 def _integers(

@@ -21,8 +21,9 @@ import orjson
 
 from condor_advice.gather.bodies import HEADER_ATTRIBUTES, Ad
 from condor_advice.gather.clock import FIRST_YEAR, LAST_YEAR, days_since_1970
-from condor_advice.gather.events import JSON, MAX_ID, MAX_TYPE, XML
+from condor_advice.gather.events import MAX_ID, MAX_TYPE
 from condor_advice.gather.layout import INTEGER, STRING, Layout
+from condor_advice.gather.reader import JSON, XML
 from condor_advice.gather.words import (
     BlockWords,
     Int64s,
@@ -154,7 +155,8 @@ def layout_headers(layout: Layout, words: BlockWords, *, xml: bool) -> ObjectHea
         time_us[attribute.event], local[attribute.event], fits = _stamps(stamps)
         timed[attribute.event] = (attribute.kind == STRING) & (end - start < _STAMP_BYTES) & fits
     good &= timed & _possible(*numbers)
-    return ObjectHeaders(*numbers, time_us, local, good)
+    kind, cluster, proc = numbers
+    return ObjectHeaders(kind, cluster, proc, time_us, local, good)
 
 
 def _possible(kind: Int64s, cluster: Int64s, proc: Int64s) -> Bools:

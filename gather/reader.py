@@ -22,15 +22,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.bodies import Ad, parse_body
 from condor_advice.gather.clock import FIRST_YEAR, LAST_YEAR, Clock, days_since_1970
-from condor_advice.gather.events import (
-    JSON,
-    MAX_ID,
-    TEXT,
-    XML,
-    JobEvent,
-    JobEventType,
-    JobId,
-)
+from condor_advice.gather.events import MAX_ID, JobEvent, JobEventType, JobId
 from condor_advice.gather.words import (
     PADDING,
     BlockWords,
@@ -51,6 +43,8 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
+# The formats in which HTCondor writes an event.
+TEXT, JSON, XML = 0, 1, 2
 # Oddities are counted in full, but only so many per block are kept with their place: a
 # binary file that happens to hold an event would otherwise fill the store with them.
 MAX_ODDITIES = 50
@@ -61,7 +55,7 @@ DISORDER_DAYS = 2
 _LARGE_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
-_YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
+YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
 _LOW_DIGIT = np.uint64(15)
 # `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
 _DATE_MASK = word(b"\xf0\xf0\xff\xf0\xf0\0\xf0\xf0")
@@ -254,10 +248,10 @@ def first_year(fd: int, size: int, modified: datetime) -> int:
         # From the newline in front of it on, and past its end: a header may lie across it.
         chunk = os.pread(fd, step + 64, offset - 1) if offset else b"\n" + os.pread(fd, step, 0)
         if size > _LARGE_BYTES and offset + step < size:
-            first = _YEARLESS_HEADER.search(chunk)
+            first = YEARLESS_HEADER.search(chunk)
             found = [first.groups()] if first else []
         else:
-            found = _YEARLESS_HEADER.findall(chunk)
+            found = YEARLESS_HEADER.findall(chunk)
         dates += [(int(month), int(day)) for month, day in found]
     if not dates:
         return modified.year
@@ -529,11 +523,11 @@ class _Block:
         from condor_advice.gather.objects import layout_headers
 
         parts, rest = [], []
-        for kind in (JSON, XML):
-            rows = np.flatnonzero((form == kind) & (end < len(self.starts)))
+        for one_form in (JSON, XML):
+            rows = np.flatnonzero((form == one_form) & (end < len(self.starts)))
             if not len(rows):
                 continue
-            xml = kind == XML
+            xml = one_form == XML
             layout = read_layout(self.data, self.bounds, line[rows], end[rows], xml=xml)
             head = layout_headers(layout, self.words, xml=xml)
             self.layouts.append(layout)
@@ -543,11 +537,9 @@ class _Block:
         others = np.concatenate(rest)
         if len(others):
             parts.append(self._parse_objects(others, line, end, form))
-        rows, kind, cluster, proc, times, local, _ = map(np.concatenate, zip(*parts, strict=True))
-        order = np.argsort(rows, kind="stable")
-        rows, kind, cluster, proc, times, local = (
-            column[order] for column in (rows, kind, cluster, proc, times, local)
-        )
+        merged = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(merged[0], kind="stable")
+        rows, kind, cluster, proc, times, local, _ = (column[order] for column in merged)
         if local.any():
             utc = self.clock.to_utc(times[local] // 1_000_000, self.state.last_utc)
             times[local] = utc * 1_000_000 + times[local] % 1_000_000

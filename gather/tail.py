@@ -29,7 +29,13 @@ from condor_advice.gather.look import (
     look,
     why,
 )
-from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
+from condor_advice.gather.reader import (
+    YEARLESS_HEADER,
+    EventColumns,
+    ReaderState,
+    first_year,
+    read_block,
+)
 from condor_advice.gather.rotation import (
     FINGERPRINT_BYTES,
     HEAD_BYTES,
@@ -58,7 +64,6 @@ SETTLE_SECONDS = 2.0
 # ever, because its disk space is free only when nobody has.
 DELETED_SECONDS = 600.0
 
-_YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
 
 _MAY_BE_EVENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\d{1,3}\b|<|\{)")
 
@@ -378,7 +383,7 @@ class LogTail:
 
     def _first_year(self, beginning: bytes) -> int | None:
         """Return the year in which a log begins whose dates have none."""
-        if not _YEARLESS.search(beginning, 0, HEAD_BYTES):
+        if not YEARLESS_HEADER.search(b"\n" + beginning[:HEAD_BYTES]):
             return None
         found = os.fstat(self._fd)
         return first_year(self._fd, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))

@@ -166,7 +166,8 @@ def _join_digits(values: Words) -> Int64s:
 
 def all_digits(loaded: Words, mask: np.uint64) -> npt.NDArray[np.bool_]:
     """Tell which words have digits in all bytes that the mask covers."""
-    return _others((loaded ^ _ZEROS) & mask) == np.uint64(0)
+    alone: npt.NDArray[np.bool_] = _others((loaded ^ _ZEROS) & mask) == np.uint64(0)
+    return alone
 
 
 def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ import pytest
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
+from condor_advice.gather.fields import read_fields
 from condor_advice.gather.reader import ReaderState, first_year, read_block
 from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, is_held, outcome_of
@@ -179,6 +180,20 @@ def test_an_xml_event_nested_too_deeply_is_an_oddity(read):
     columns = read(b"<c>\n" + deep + b"\n</c>\n" + HOLD)
     assert len(columns) == 1
     assert columns.oddity_counts["malformed"] == 1
+
+
+def test_a_nested_ad_of_an_xml_event_keeps_its_attributes_to_itself(read):
+    log = (
+        b'<c>\n    <a n="EventTypeNumber"><i>0</i></a>\n    <a n="Cluster"><i>7</i></a>\n'
+        b'    <a n="Proc"><i>3</i></a>\n    <a n="EventTime"><s>2026-11-16T02:01:42</s></a>\n'
+        b'    <a n="StructuredNotes"><c>\n        <a n="Cluster"><i>9</i></a>\n    </c></a>\n</c>\n'
+    )
+    for text in (log, log.replace(b"        <a", b"\t<a")):  # as HTCondor has it, and otherwise
+        columns = read(text)
+        assert columns.cluster.tolist() == [7]
+        assert columns.ad(0) == {"StructuredNotes": {"Cluster": 9}}
+        [(row, value)] = read_fields(columns).values["StructuredNotes"]
+        assert (row, value) == (0, {"Cluster": 9})
 
 
 @pytest.mark.parametrize(
