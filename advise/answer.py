@@ -1,4 +1,4 @@
-"""Answer a question: find the holds, judge them, print, and write down what was said."""
+"""Answer a question: find the holds, judge them, print the advice and record it."""
 
 from __future__ import annotations
 
@@ -88,32 +88,11 @@ def _say(notes: Sequence[str]) -> None:
 
 
 def remember(advices: Sequence[Advice], store: str | None = None) -> None:
-    """Note what was answered, so that it can be held against what comes of it."""
-    from condor_advice.gather.ledger import GivenAdvice, now, record_advice
+    """Record what was advised, so that it can be compared with the outcome."""
+    from condor_advice.gather.ledger import now, record_advice
 
     at = now()
-    record_advice(
-        [
-            GivenAdvice(
-                at,
-                advice.hold.job.access_point,
-                advice.hold.job.cluster,
-                advice.hold.job.proc,
-                advice.hold.number,
-                advice.hold.at.timestamp(),
-                advice.verdict.value,
-                round(advice.p_success, 4),
-                advice.source,
-                advice.model,
-                advice.hold.template,
-                advice.hold.owner,
-                advice.hold.code,
-                advice.hold.subcode,
-            )
-            for advice in advices
-        ],
-        store,
-    )
+    record_advice([advice.given(at) for advice in advices], store)
 
 
 def _model(notes: list[str]) -> HeldModel | None:

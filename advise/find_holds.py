@@ -18,7 +18,13 @@ from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
 from condor_advice.advise.jobids import WantedJobs
 from condor_advice.advise.site import Site
 from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
-from condor_advice.gather.events import HoldCode, JobId, JobStatus
+from condor_advice.gather.events import (
+    SAME_HOLD_SECONDS,
+    SUBMITTING_SECONDS,
+    HoldCode,
+    JobId,
+    JobStatus,
+)
 from condor_advice.gather.store import (
     NoStoreYet,
     Store,
@@ -43,10 +49,6 @@ STATUS_WORDS: dict[int, str] = {
 MOST_PROCS = (1 << 24) - 1
 # Of a longer range the schedd is asked for the whole cluster: a term for each proc keeps it busy.
 LONGEST_LIST = 1000
-# The event of a hold and the schedd's time of it may differ by some seconds.
-SAME_HOLD_SECONDS = 5.0
-# What is held while it is submitted gets its event when all of its cluster is in the queue.
-SUBMITTING_SECONDS = 600.0
 QUARTER = 900.0
 MOST_ZONES_APART = 26 * 3600.0
 # Jobs' own logs are read up to so much; beyond that the rules answer.
