@@ -124,7 +124,7 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--log", "nowhere.log"], 1, "nowhere.log: cannot be read"),
         (["--log", "{missing_input}", "999"], 3, "job 999: not in what was read"),
         (["--log", "{completed}", "{cluster}.0"], 3, "is not on hold"),
-        (["--log", "{missing_input}", "12x"], 2, "'12x' is no job id"),
+        (["--log", "{missing_input}", "12x"], 2, "'12x' is not a job id"),
         (["--log", "{missing_input}", "--zone", "Nowhere/Land"], 2, "Nowhere/Land"),
         (["--store", "nowhere.sqlite"], 4, "there is no store yet"),
         (["--log", "{missing_input}", "--user", "ana"], 2, "it means nothing with --log"),
@@ -164,7 +164,7 @@ def test_all_logs_that_a_shell_makes_of_a_pattern_are_read(event_log):
     assert held == answers("--log", logs[0], "--log", logs[1])
     assert len(held) == 5
     assert [answer["job"] for answer in answers("--log", *logs, "4.1")] == ["4.1"]
-    assert "'gone.log' is no job id" in advice("--log", *logs, "gone.log").stderr
+    assert "'gone.log' is not a job id" in advice("--log", *logs, "gone.log").stderr
 
 
 @pytest.mark.parametrize(

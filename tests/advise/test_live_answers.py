@@ -196,7 +196,7 @@ def test_errors_name_the_job_and_have_their_status(
         ([f"{running}.0"], 3, f"job {running}.0: is not on hold; it is running"),
         (["999999"], 3, "job 999999: not in the queue"),
         ([f"{held}.0", "--hold", "7"], 3, f"job {held}.0: has no hold number 7"),
-        (["12x"], 2, "'12x' is no job id"),
+        (["12x"], 2, "'12x' is not a job id"),
         (["ap1#1.0", "ap2#1.0"], 2, "several access points"),
         (["nowhere.example#1.0"], 4, "nowhere.example"),
         ([f"{held}.0", "--log", "a", "--store", "b"], 2, "name one of them"),
