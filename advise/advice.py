@@ -221,8 +221,7 @@ class Adviser:
             sure = False
         cost = cost_of(hold)
         remedy = remedy_for(hold, rule, evidence, self.site, self._now)
-        # A release has to clear the line drawn for all holds, and to be the cheaper choice here.
-        threshold = max(self._release_above(source), cost.threshold)
+        threshold = self._threshold(source, cost)
         if source == "rules":
             # Few similar holds leave a wide interval: only one that is all on one side is sure.
             sure = interval[0] >= threshold or interval[1] < threshold
@@ -253,12 +252,18 @@ class Adviser:
             attributions=attributions,
         )
 
-    def _release_above(self, source: str) -> float:
+    def _threshold(self, source: str, cost: Cost) -> float:
+        """Return the chance of success from which a release is advised.
+
+        It is the site's line if the site draws one. Otherwise a release has to clear the line
+        drawn for all holds, and to be the cheaper choice for this job.
+        """
         if self.site.release_above is not None:
             return self.site.release_above
+        for_all = RELEASE_ABOVE
         if source == "model" and self.model is not None:
-            return self.model.release_above
-        return RELEASE_ABOVE
+            for_all = self.model.release_above
+        return max(for_all, cost.threshold)
 
     def _fitting(
         self, verdict: Verdict, because: Because, hold: Hold, rule: Rule, remedy: Remedy

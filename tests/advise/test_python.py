@@ -65,7 +65,7 @@ def test_an_earlier_hold_can_be_asked_about() -> None:
 @pytest.mark.parametrize(
     ("job_id", "more", "error", "words"),
     [
-        ("999999.0", {}, NoSuchJob, "job 999999.0: not in what was read"),
+        ("999999.0", {}, NoSuchJob, "job 999999.0: not found"),
         ("1234", {}, UsageError, "'1234' may mean several jobs; name one, as in 1234.7"),
         ("1234.0-9", {}, UsageError, "may mean several jobs"),
         ("job", {}, UsageError, "'job' is not a job id"),

@@ -40,10 +40,10 @@ def test_a_users_file_counts_more_than_the_systems(files: tuple[Path, Path]) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("remove_after = 3", "there is no setting 'remove_after'"),
-        ("max_holds = 'often'", "max_holds is 'often', which is no int"),
-        ("max_holds = true", "max_holds is True, which is no int"),
-        ("fatal_codes = 34", "fatal_codes is 34, which is no list"),
+        ("remove_after = 3", "unknown setting 'remove_after'"),
+        ("max_holds = 'often'", "max_holds is 'often'; it must be of type int"),
+        ("max_holds = true", "max_holds is True; it must be of type int"),
+        ("fatal_codes = 34", "fatal_codes is 34; it must be of type list"),
         ("= 3", "not TOML"),
     ],
 )
