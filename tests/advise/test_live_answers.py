@@ -203,7 +203,7 @@ def test_errors_name_the_job_and_have_their_status(
         (["12x"], 2, "'12x' is not a job id"),
         (["ap1#1.0", "ap2#1.0"], 2, "several access points"),
         (["nowhere.example#1.0"], 4, "nowhere.example"),
-        ([f"{held}.0", "--log", "a", "--store", "b"], 2, "name one of them"),
+        ([f"{held}.0", "--log", "a", "--store", "b"], 2, "--log and --store exclude each other"),
     ):
         done = ask(*arguments)
         assert (done.returncode, done.stdout) == (status, ""), done
