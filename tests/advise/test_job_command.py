@@ -128,7 +128,11 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--log", "{missing_input}", "--zone", "Nowhere/Land"], 2, "Nowhere/Land"),
         (["--store", "nowhere.sqlite"], 4, "there is no store yet"),
         (["--log", "{missing_input}", "--user", "ana"], 2, "and the store, not to --log"),
-        (["--log", "{missing_input}", "--constraint", "true"], 2, "applies to the schedd and the store"),
+        (
+            ["--log", "{missing_input}", "--constraint", "true"],
+            2,
+            "applies to the schedd and the store",
+        ),
         (["--all", "--user", "ana"], 2, "exclude each other"),
         (["4.1", "--user", "ana"], 2, "--user and job ids exclude each other"),
         (["4.1", "--constraint", "false", "--apply", "--yes"], 2, "can be part of a constraint"),
