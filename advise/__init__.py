@@ -1,1 +1,44 @@
-"""A job id to an Advice, and the command line that shows it."""
+"""From a job id to an Advice, and the command line that shows it.
+
+The names below are for other code. Each is imported at its first use, so that the command line
+starts quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
+    from condor_advice.advise.answer import advise_on
+    from condor_advice.advise.because import Because
+    from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
+    from condor_advice.model.held.rules import Verdict
+
+_MODULES = {
+    "Advice": "condor_advice.advise.advice",
+    "AdviceError": "condor_advice.gather.errors",
+    "Because": "condor_advice.advise.because",
+    "NoSuchJob": "condor_advice.gather.errors",
+    "Unreachable": "condor_advice.gather.errors",
+    "UsageError": "condor_advice.gather.errors",
+    "Verdict": "condor_advice.model.held.rules",
+    "advise_on": "condor_advice.advise.answer",
+}
+__all__ = [
+    "Advice",
+    "AdviceError",
+    "Because",
+    "NoSuchJob",
+    "Unreachable",
+    "UsageError",
+    "Verdict",
+    "advise_on",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

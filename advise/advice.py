@@ -1,9 +1,9 @@
 """From a hold to an Advice: the one answer that every face of the tool shows.
 
-The verdict joins four things: what the rules know of the reason (a remedy that changes the job,
-or somebody whose decision it is), the model's probability of success if released as it is,
-whether the model is sure, and what being wrong would cost. Where there is no model the rules
-and the outcomes of like cases answer, and the answer says so.
+The verdict depends on four things: what the rules know about the reason (a remedy that changes the
+job, or somebody whose decision it is), the model's probability of success if the job is released
+as it is, whether the model is sure, and what being wrong would cost. Without a model, the rules
+and the outcomes of similar holds answer, and the answer says so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from condor_advice.advise.because import ASK_STAFF_FIRST, Because, Grounds
 from condor_advice.advise.costs import Cost, cost_of
 from condor_advice.advise.evidence import Evidence, Witness
 from condor_advice.advise.holds import Hold
@@ -28,17 +29,22 @@ from condor_advice.advise.remedies import (
     remedy_for,
 )
 from condor_advice.advise.site import Site
+from condor_advice.gather.events import HoldCode
 from condor_advice.model.held.rules import Rule, RuleId, Verdict, posterior, rule_for
 from condor_advice.preprocess.holds.hold_reasons import acting_user
 
 if TYPE_CHECKING:
+    from condor_advice.gather.ledger import GivenAdvice
     from condor_advice.model.held.model import HeldModel
     from condor_advice.model.held.parts import Attribution
 
-OWNERS = (1, 15, 16)  # held, submitted on hold, or spooling: on purpose
-SOMEBODY_ELSE = "somebody else than its owner held it"
-STAFF_DECIDES = "the staff decides about such holds"
-EDITED = "its hold was edited while it was held"
+# Without a model's own threshold, release what is more likely to succeed than not.
+RELEASE_ABOVE = 0.5
+NO_CHANCE_SUFFICES = 1.1  # stands for a model that has no threshold of high precision
+# A job that came back with a chance below this is not worth another release.
+HOPELESS = 0.1
+# The rules for holds that administrators set, or that only they can mend.
+STAFF_RULES = frozenset({RuleId.SITE_POLICY, RuleId.ACCOUNT_OR_VERSION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +59,49 @@ class Advice:
     source: str  # "model" or "rules"
     model: str | None
     rule: Rule
-    because: str  # why this verdict, in a few words
+    grounds: Grounds  # why this verdict
     evidence: Evidence
     remedy: Remedy
     cost: Cost
-    notes: tuple[str, ...] = ()  # of the site's policies
+    notes: tuple[str, ...] = ()  # the site's policies that concern the job
     attributions: tuple[Attribution, ...] = ()
+
+    @property
+    def because(self) -> str:
+        """Why this verdict, in a few words."""
+        return str(self.grounds)
 
     @property
     def commands(self) -> tuple[str, ...]:
         """The commands to paste."""
         return self.remedy.commands
 
+    def given(self, at: float) -> GivenAdvice:
+        """Return what the ledger keeps of this advice, given at a time in UTC seconds."""
+        from condor_advice.gather.ledger import GivenAdvice
+
+        hold = self.hold
+        return GivenAdvice(
+            at=at,
+            access_point=hold.job.access_point,
+            cluster=hold.job.cluster,
+            proc=hold.job.proc,
+            hold_number=hold.number,
+            held_at=hold.at.timestamp(),
+            verdict=self.verdict.value,
+            p_success=round(self.p_success, 4),
+            source=self.source,
+            model=self.model,
+            template=hold.template,
+            owner=hold.owner,
+            code=hold.code,
+            subcode=hold.subcode,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints; its shape is a contract: schema/advice.json."""
         hold = self.hold
-        found: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "job": str(hold.job),
             "access_point": hold.job.access_point or None,
             "owner": hold.owner or None,
@@ -79,6 +112,7 @@ class Advice:
             "source": self.source,
             "model": self.model,
             "because": self.because,
+            "because_id": self.grounds.id,
             "hold": {
                 "code": hold.code,
                 "subcode": hold.subcode,
@@ -102,20 +136,23 @@ class Advice:
             "missing": hold.missing or None,
         }
         if self.attributions:
-            found["attributions"] = [
+            shown["attributions"] = [
                 {
-                    "name": one.name,
-                    "words": one.words,
-                    "value": None if np.isnan(one.value) else one.value,
-                    "effect": round(one.effect, 4),
+                    "name": attribution.name,
+                    "words": attribution.words,
+                    "value": None if np.isnan(attribution.value) else attribution.value,
+                    "effect": round(attribution.effect, 4),
                 }
-                for one in self.attributions
+                for attribution in self.attributions
             ]
-        return found
+        return shown
+
+
+Prediction = tuple[float, tuple[float, float], bool]  # chance of success, interval, sure
 
 
 class Adviser:
-    """Judges holds; what they share (the model, like cases) is worked out once."""
+    """Judges holds; what they share (the model, similar holds) is worked out once."""
 
     def __init__(
         self,
@@ -132,48 +169,44 @@ class Adviser:
 
     def advise(self, holds: Sequence[Hold], explain: bool = False) -> list[Advice]:
         """Judge holds, in their order."""
-        chances = self._predict(holds)
         return [
-            self._advise(hold, chance, explain) for hold, chance in zip(holds, chances, strict=True)
+            self._advise(hold, prediction, explain)
+            for hold, prediction in zip(holds, self._predict(holds), strict=True)
         ]
 
-    def _predict(
-        self, holds: Sequence[Hold]
-    ) -> list[tuple[float, tuple[float, float], bool] | None]:
+    def _predict(self, holds: Sequence[Hold]) -> list[Prediction | None]:
         """Ask the model about all holds that have features, at once."""
-        found: list[tuple[float, tuple[float, float], bool] | None] = [None] * len(holds)
-        rows = [at for at, hold in enumerate(holds) if hold.episode is not None]
+        predictions: list[Prediction | None] = [None] * len(holds)
+        rows = [row for row, hold in enumerate(holds) if hold.episode is not None]
         if self.model is None or not rows:
-            return found
+            return predictions
         from condor_advice.model.held.parts import Inputs
 
         episodes = [hold.episode for hold in holds if hold.episode is not None]
-        said = self.model.predict(
+        predicted = self.model.predict(
             Inputs(
                 np.stack([episode.features for episode in episodes]),
                 np.concatenate([episode.steps for episode in episodes]),
                 np.append(0, np.cumsum([len(episode.steps) for episode in episodes])),
             )
         )
-        for at, p, low, high, sure in zip(
+        for row, p, low, high, sure in zip(
             rows,
-            said.p_success.tolist(),
-            said.low.tolist(),
-            said.high.tolist(),
-            said.sure.tolist(),
+            predicted.p_success.tolist(),
+            predicted.low.tolist(),
+            predicted.high.tolist(),
+            predicted.sure.tolist(),
             strict=True,
         ):
-            found[at] = (p, (low, high), sure)
-        return found
+            predictions[row] = (p, (low, high), sure)
+        return predictions
 
-    def _advise(
-        self, hold: Hold, said: tuple[float, tuple[float, float], bool] | None, explain: bool
-    ) -> Advice:
+    def _advise(self, hold: Hold, prediction: Prediction | None, explain: bool) -> Advice:
         evidence = self._witness.evidence(hold)
         rule = rule_for(hold.code, hold.subcode, hold.reason, evidence.came_back)
         source, model = "rules", None
-        if said is not None and self.model is not None:
-            chance, interval, sure = said
+        if prediction is not None and self.model is not None:
+            chance, interval, sure = prediction
             source, model = "model", self.model.name
         else:
             like = evidence.like
@@ -184,11 +217,11 @@ class Adviser:
             sure = False
         cost = cost_of(hold)
         remedy = remedy_for(hold, rule, evidence, self.site, self._now)
-        threshold = max(self._release_above(source), cost.threshold)
+        threshold = self._threshold(source, cost)
         if source == "rules":
-            # Few like cases leave a wide interval: only one that is all on one side is sure.
+            # Few similar holds leave a wide interval: only one that is all on one side is sure.
             sure = interval[0] >= threshold or interval[1] < threshold
-        precise = 1.1
+        precise = NO_CHANCE_SUFFICES
         if source == "model" and self.model is not None:
             precise = self.model.thresholds.get("precision", precise)
         verdict, because = decide(
@@ -210,7 +243,7 @@ class Adviser:
             source=source,
             model=model,
             rule=rule,
-            because=because,
+            grounds=because.given(number=hold.number, allowed=self.site.max_holds),
             evidence=evidence,
             remedy=remedy,
             cost=cost,
@@ -218,18 +251,24 @@ class Adviser:
             attributions=attributions,
         )
 
-    def _release_above(self, source: str) -> float:
+    def _threshold(self, source: str, cost: Cost) -> float:
+        """Return the chance of success from which a release is advised.
+
+        It is the site's line if the site draws one. Otherwise a release has to clear the line
+        drawn for all holds, and to be the cheaper choice for this job.
+        """
         if self.site.release_above is not None:
             return self.site.release_above
+        for_all = RELEASE_ABOVE
         if source == "model" and self.model is not None:
-            return self.model.release_above
-        return 0.5
+            for_all = self.model.release_above
+        return max(for_all, cost.threshold)
 
     def _fitting(
-        self, verdict: Verdict, because: str, hold: Hold, rule: Rule, remedy: Remedy
+        self, verdict: Verdict, because: Because, hold: Hold, rule: Rule, remedy: Remedy
     ) -> Remedy:
         """Return the remedy in the form that the verdict asks for."""
-        if because in (SOMEBODY_ELSE, STAFF_DECIDES, EDITED):
+        if because in ASK_STAFF_FIRST:
             whom = self.site.contact or "the staff"
             return replace(remedy, text=f"ask {whom} first; then {remedy.text}")
         if verdict is Verdict.RELEASE and not remedy.gone:
@@ -258,68 +297,68 @@ def decide(
     evidence: Evidence,
     remedy: Remedy,
     site: Site,
-    precise: float = 1.1,
-) -> tuple[Verdict, str]:
-    """Return the verdict, and why in a few words.
+    precise: float = NO_CHANCE_SUFFICES,
+) -> tuple[Verdict, Because]:
+    """Return the verdict, and why.
 
     A chance above `threshold` makes a release worth its cost; above `precise` nearly all
     releases succeeded when the model was chosen.
     """
     somebody = _whose(hold, rule, site)
-    if somebody:
+    if somebody is not None:
         return Verdict.ASK, somebody
     if site.is_fatal(hold.code, hold.subcode):
-        return Verdict.REMOVE, "this site never lets such a job run again"
+        return Verdict.REMOVE, Because.FATAL_HERE
     if site.max_holds is not None and hold.number > site.max_holds:
-        return Verdict.REMOVE, f"held {hold.number} times, where {site.max_holds} are allowed"
+        return Verdict.REMOVE, Because.TOO_MANY_HOLDS
     if remedy.gone:
-        return Verdict.RELEASE, "the cause is gone"
+        return Verdict.RELEASE, Because.CAUSE_GONE
     if rule.verdict is Verdict.REMOVE:
-        return Verdict.REMOVE, "it keeps coming back"
+        return Verdict.REMOVE, Because.KEEPS_COMING_BACK
     if dict(remedy.edits).get("Requirements"):
-        return Verdict.FIX, "its execution point is what is wrong"
+        return Verdict.FIX, Because.EXECUTION_POINT
     if remedy.edits or (hold.family in LIMITED and rule.verdict is Verdict.FIX):
-        # It was stopped at a limit: a release as it is may succeed by luck, the same release
-        # with the edit costs no more.
-        return Verdict.FIX, "released as it is it meets the same limit"
+        # It was stopped at a limit. Released as it is, it may succeed by luck; with the edit the
+        # same release costs no more.
+        return Verdict.FIX, Because.SAME_LIMIT
     if sure and chance >= threshold:
-        return Verdict.RELEASE, "it will probably succeed as it is"
+        return Verdict.RELEASE, Because.LIKELY_SUCCESS
     if rule.verdict is Verdict.FIX:
-        return Verdict.FIX, "something has to be put right first"
+        return Verdict.FIX, Because.REPAIR_FIRST
     if rule.verdict is Verdict.RELEASE and not sure and chance >= threshold:
-        # The model abstains, and what facilitators advise stands: a try is worth its cost.
-        return Verdict.RELEASE, "such holds often pass, and a try is worth its cost"
+        # The model abstains, so what facilitators advise stands.
+        return Verdict.RELEASE, Because.WORTH_A_TRY
     if chance >= max(precise, threshold):
-        return Verdict.RELEASE, "nearly all that looked so well succeeded"
+        return Verdict.RELEASE, Because.HIGH_SCORE
     if not sure:
-        return Verdict.ASK, "too little is known to be sure"
+        return Verdict.ASK, Because.TOO_LITTLE_KNOWN
     if rule.verdict is Verdict.ASK and rule.id is not RuleId.UNKNOWN:
-        return Verdict.ASK, "only its owner knows what the policy guards against"
-    if evidence.came_back and chance < min(0.1, threshold):
-        return Verdict.REMOVE, "it came back, and a release will most likely fail again"
-    return Verdict.ASK, "a release will probably fail, and no remedy is known"
+        return Verdict.ASK, Because.OWNERS_POLICY
+    if evidence.came_back and chance < min(HOPELESS, threshold):
+        return Verdict.REMOVE, Because.CAME_BACK
+    return Verdict.ASK, Because.NO_REMEDY
 
 
-def _whose(hold: Hold, rule: Rule, site: Site) -> str:
-    """Say whose decision it is, where it is somebody's."""
-    if hold.code == 1:
+def _whose(hold: Hold, rule: Rule, site: Site) -> Because | None:
+    """Return why the decision is somebody's; None where the evidence may decide."""
+    if hold.code == HoldCode.USER_REQUEST:
         who = acting_user(hold.reason).split("@")[0]
         if not who or who == hold.owner:
-            return "its owner held it"
-        return SOMEBODY_ELSE if hold.owner else "somebody held it"
-    if hold.code in OWNERS:
-        return "it is on hold on purpose"
+            return Because.OWNER_HELD
+        return Because.SOMEBODY_ELSE_HELD if hold.owner else Because.SOMEBODY_HELD
+    if hold.code in (HoldCode.SUBMITTED_ON_HOLD, HoldCode.SPOOLING_INPUT):
+        return Because.ON_PURPOSE
     if site.is_staffs(hold.code, hold.subcode):
-        return STAFF_DECIDES
+        return Because.STAFF_DECIDES
     if hold.feature("hold_while_held"):
-        return EDITED
-    if rule.id in (RuleId.SITE_POLICY, RuleId.ACCOUNT_OR_VERSION):
-        return "the staff set this hold"
-    return ""
+        return Because.EDITED_WHILE_HELD
+    if rule.id in STAFF_RULES:
+        return Because.STAFF_HOLD
+    return None
 
 
 def policy_notes(hold: Hold, site: Site, now: datetime) -> tuple[str, ...]:
-    """Say which of the site's deadlines concern a job."""
+    """Return the site's deadlines and contacts that concern a job, as lines for people."""
     notes = []
     pool = site.name or "this pool"
     if site.remove_held_after_days is not None:
@@ -329,16 +368,19 @@ def policy_notes(hold: Hold, site: Site, now: datetime) -> tuple[str, ...]:
             shown = f"{left:.0f} left" if left >= 1.5 else f"{left * 24:.0f} hours left"
             notes.append(f"{pool} removes held jobs after {days}: {shown}")
         else:
-            notes.append(f"{pool} removes held jobs after {days}: that is over")
+            notes.append(f"{pool} removes held jobs after {days}: that time is over")
     if site.max_holds is not None and hold.number >= site.max_holds:
-        notes.append(f"{pool} lets a job be held {site.max_holds} times: this is {hold.number}")
-    if site.contact and (site.is_staffs(hold.code, hold.subcode) or hold.code in (26, 27)):
+        notes.append(f"{pool} allows a job {site.max_holds} holds: this is number {hold.number}")
+    if site.contact and (
+        site.is_staffs(hold.code, hold.subcode)
+        or hold.code in (HoldCode.SYSTEM_POLICY, HoldCode.SYSTEM_POLICY_UNDEFINED)
+    ):
         notes.append(f"ask: {site.contact}")
     return tuple(notes)
 
 
 def caller() -> str:
-    """Return the name of who runs this."""
+    """Return the name of the user who runs this process."""
     import pwd
 
     try:

@@ -1,13 +1,16 @@
-"""Answer a question: find the holds, judge them, print, and write down what was said."""
+"""Answer a question: find the holds, judge them, print the advice and record it."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Acts(Protocol):
-    """Somebody who acts on advice, if that was asked for."""
+    """What acts on advice, if the caller asked for that."""
 
     acts: bool
 
@@ -24,16 +27,81 @@ class Acts(Protocol):
         """Act; return what `--json` shows of it, by job."""
 
 
+def advise_on(
+    job_id: str,
+    *,
+    logs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    store: str | os.PathLike[str] | None = None,
+    access_point: str | None = None,
+    hold: int | None = None,
+    zone: str | None = None,
+    explain: bool = False,
+) -> Advice:
+    """Return the advice on one held job, as `condor-advice JOBID` prints it.
+
+    Without `logs` and `store` the schedd is asked, and the store kept for this access point is
+    used for evidence. Nothing is printed, and unlike the command this records nothing in the
+    ledger. What could have made the answer better is logged by the logger "condor_advice".
+
+    Args:
+        job_id: CLUSTER.PROC, as in "1234.7"; "ap1#1234.7" names the access point as well.
+        logs: An event log or several to answer from; neither a pool nor a store is needed.
+        store: The store to answer from, without asking the schedd.
+        access_point: The schedd's name, where it is not the local one.
+        hold: Judge the job's N-th hold by what was known then; by default its last one.
+        zone: Time zone of logs that carry local time, by default the machine's.
+        explain: Fill `Advice.attributions` with what contributed to the probability.
+
+    Raises:
+        UsageError: The arguments contradict each other, or name several jobs or none.
+        NoSuchJob: The job is unknown, or is not on hold.
+        Unreachable: Neither the schedd nor the store can be reached.
+        AdviceError: Any other reason why there is no answer; the class of those above.
+    """
+    from condor_advice.advise.find_holds import Question
+    from condor_advice.advise.jobids import parse_job_id
+
+    if logs and store is not None:
+        raise UsageError("`logs` and `store` are two sources; name one of them")
+    if hold is not None and hold < 1:
+        raise UsageError(f"hold={hold}: a job's first hold is number 1")
+    wanted = parse_job_id(job_id)
+    if wanted.first is None or wanted.last != wanted.first:
+        raise UsageError(f"{job_id!r} may mean several jobs; name one, as in 1234.7")
+    if access_point is not None:
+        if wanted.access_point not in (None, access_point):
+            raise UsageError(
+                f"{job_id!r} names {wanted.access_point}, and access_point is {access_point!r}"
+            )
+        wanted = replace(wanted, access_point=access_point)
+    paths = (logs,) if isinstance(logs, str | os.PathLike) else logs
+    question = Question(
+        wanted=(wanted,),
+        logs=tuple(os.fspath(path) for path in paths),
+        store=None if store is None else os.fspath(store),
+        number=hold,
+        zone=zone,
+    )
+    advices, found = judge(question, explain)
+    for note in found.notes:
+        logging.getLogger("condor_advice").info("%s", note)
+    if len(advices) > 1:
+        points = sorted({advice.hold.job.access_point for advice in advices} - {""})
+        add = f"access_point=, one of {', '.join(points)}" if points else "one log at a time"
+        raise UsageError(f"job {job_id}: several jobs have this id; name {add}")
+    return advices[0]
+
+
 def answer(
     question: Question, as_json: bool, explain: bool = False, acting: Acts | None = None
 ) -> list[str]:
-    """Find the holds, judge them, print, and act on them if that was asked for.
+    """Find the holds, judge them, print the advice, and act on it if the caller asked for that.
 
-    Returns which of the jobs that were named could not be answered, and why.
+    Returns the named jobs for which there is no answer, and why.
     """
     advices, found = judge(question, explain)
     if not advices:
-        # A script reads objects or nothing.
+        # A script gets JSON objects on stdout or nothing.
         print("No job is on hold.", file=sys.stderr if as_json else sys.stdout)
         _say(found.notes)
         return found.missing
@@ -48,8 +116,8 @@ def answer(
         answers = [advice.as_dict() for advice in advices]
         if acting is not None and acting.acts:
             done = acting.on(advices)
-            answers = [one | {"applied": done[one["job"]]} for one in answers]
-        sys.stdout.write("".join(json.dumps(one) + "\n" for one in answers))
+            answers = [shown | {"applied": done[shown["job"]]} for shown in answers]
+        sys.stdout.write("".join(json.dumps(shown) + "\n" for shown in answers))
         _say(found.notes)
     else:
         from condor_advice.advise.advice import caller
@@ -65,7 +133,7 @@ def answer(
 
 
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:
-    """Find the holds that are asked about, and judge them."""
+    """Find the holds that a question is about, and judge them."""
     from condor_advice.advise.advice import Adviser
     from condor_advice.advise.find_holds import find_holds
     from condor_advice.advise.site import load_site
@@ -88,36 +156,15 @@ def _say(notes: Sequence[str]) -> None:
 
 
 def remember(advices: Sequence[Advice], store: str | None = None) -> None:
-    """Note what was answered, so that it can be held against what comes of it."""
-    from condor_advice.gather.ledger import GivenAdvice, now, record_advice
+    """Record what was advised, so that it can be compared with the outcome."""
+    from condor_advice.gather.ledger import now, record_advice
 
     at = now()
-    record_advice(
-        [
-            GivenAdvice(
-                at,
-                advice.hold.job.access_point,
-                advice.hold.job.cluster,
-                advice.hold.job.proc,
-                advice.hold.number,
-                advice.hold.at.timestamp(),
-                advice.verdict.value,
-                round(advice.p_success, 4),
-                advice.source,
-                advice.model,
-                advice.hold.template,
-                advice.hold.owner,
-                advice.hold.code,
-                advice.hold.subcode,
-            )
-            for advice in advices
-        ],
-        store,
-    )
+    record_advice([advice.given(at) for advice in advices], store)
 
 
 def _model(notes: list[str]) -> HeldModel | None:
-    """Load the model in use; without one the rules answer, and say so."""
+    """Load the model in use; without one the rules answer, and a note says so."""
     from condor_advice.model.held.model import HeldModel
     from condor_advice.model.registry.places import STARTER, default_models_path
 
@@ -128,5 +175,5 @@ def _model(notes: list[str]) -> HeldModel | None:
 
         return HeldModel.load(Registry().current())
     except AdviceError as error:
-        notes.append(f"no model could be used, so the rules answer: {error}")
+        notes.append(f"cannot load a model, so the rules answer: {error}")
         return None

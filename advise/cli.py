@@ -1,4 +1,4 @@
-"""The command line: finds the verb, imports that verb alone, prints errors for people."""
+"""The command line: find the verb, import that verb alone, print errors for people."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ VERBS = {
 
 
 def _is_job(args: list[str]) -> bool:
-    """Tell whether arguments are for `job`: they begin with no verb and no option of the group."""
+    """Tell whether the arguments are for `job`: they start with no verb and no group option."""
     return not args or (args[0] not in VERBS and args[0] not in ("-h", "--help", "--version"))
 
 
 class Verbs(click.Group):
-    """A group whose commands are imported late, and whose default verb takes job ids."""
+    """A group that imports its commands lazily, and whose default verb takes job ids."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the verbs that people type; job ids need none."""
+        """List the verbs; job ids need none."""
         return [verb for verb in VERBS if verb != "job"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import the module of one verb, and of no other."""
+        """Import the module of one verb and no other."""
         if name not in VERBS:
             return None
         module, _, command = VERBS[name].partition(":")
-        found = getattr(importlib.import_module(module), command)
-        assert isinstance(found, click.Command)
-        return found
+        loaded = getattr(importlib.import_module(module), command)
+        assert isinstance(loaded, click.Command)
+        return loaded
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show what goes with job ids first: it is what most people came for."""
+        """Show the options for job ids first: most calls use them."""
         job = self.get_command(ctx, "job")
         assert job is not None
         below = click.Context(job, info_name=ctx.info_name, parent=ctx)
@@ -62,10 +62,10 @@ class Verbs(click.Group):
         super().format_options(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Everything that is not a verb or the group's own option is for `job`.
+        """Pass anything that starts with neither a verb nor a group option to `job`.
 
-        Job ids are numbers, so they cannot clash with a verb; with no argument at all
-        the caller's held jobs are meant.
+        Job ids are numbers, so they cannot clash with a verb. No argument at all stands for the
+        caller's held jobs.
         """
         if _is_job(args):
             args = ["job", *args]
@@ -104,7 +104,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # `condor-advice | head`: the reader has what it wants. Without this the
-        # interpreter would complain while it flushes at exit.
+        # `condor-advice | head`: the reader has read enough. Without this the interpreter
+        # would complain while it flushes at exit.
         sys.stderr.close()
         sys.exit(0)

@@ -1,8 +1,8 @@
 """Find the holds to judge: live job ads, joined with the store, or event logs alone.
 
-The live job ad says what the hold is now; the store says what led to it and what happened
-around it. A job that was held after the store was last filled is looked up in its own log. What
-cannot be had is left out, and said in one line: the best answer that remains is still given.
+The live job ad describes the current hold; the store has what led to it and what happened around
+it. A job that was held after the last gathering is looked up in its own log. A source that is
+missing is left out and named in a note: the best answer from the others is still given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
 from condor_advice.advise.jobids import WantedJobs
 from condor_advice.advise.site import Site
 from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
-from condor_advice.gather.events import HoldCode, JobId, JobStatus
+from condor_advice.gather.events import (
+    SAME_HOLD_SECONDS,
+    SUBMITTING_SECONDS,
+    HoldCode,
+    JobId,
+    JobStatus,
+)
 from condor_advice.gather.store import (
     NoStoreYet,
     Store,
@@ -41,22 +47,18 @@ STATUS_WORDS: dict[int, str] = {
     JobStatus.SUSPENDED: "suspended",
 }
 MOST_PROCS = (1 << 24) - 1
-# Of a longer range the schedd is asked for the whole cluster: a term for each proc keeps it busy.
+# For a longer range the schedd is asked for the whole cluster: a term per proc keeps it busy.
 LONGEST_LIST = 1000
-# The event of a hold and the schedd's time of it may differ by some seconds.
-SAME_HOLD_SECONDS = 5.0
-# What is held while it is submitted gets its event when all of its cluster is in the queue.
-SUBMITTING_SECONDS = 600.0
 QUARTER = 900.0
 MOST_ZONES_APART = 26 * 3600.0
-# Jobs' own logs are read up to so much; beyond that the rules answer.
+# How many of the jobs' own logs are read; for jobs in further ones the rules answer.
 MOST_OWN_LOGS = 50
 MOST_OWN_LOG_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked on the command line."""
+    """What is asked: which jobs, and from which source."""
 
     wanted: tuple[WantedJobs, ...] = ()
     logs: tuple[str, ...] = ()
@@ -70,24 +72,24 @@ class Question:
 
 @dataclass(slots=True)
 class Found:
-    """The holds to judge, and what could not be had."""
+    """The holds to judge, and which jobs and sources are missing."""
 
     holds: list[Hold] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # jobs asked for, and why there is no answer
-    private: bool = False  # other people's jobs are not to be shown one by one
+    missing: list[str] = field(default_factory=list)  # named jobs without an answer, and why
+    private: bool = False  # other people's jobs are counted, not listed
     closing: list[Store] = field(default_factory=list)
 
     def close(self) -> None:
-        """Close what was opened; the holds' evidence cannot be asked for any more."""
+        """Close the stores; evidence for the holds can no longer be looked up."""
         for store in self.closing:
             store.close()
 
 
 def find_holds(question: Question, site: Site) -> Found:
-    """Find what is asked for in the place that it is asked of.
+    """Find the holds in the source that the question names.
 
-    Of several jobs, those that can be answered are; with none of them it is an error.
+    If only some of the named jobs are found, these are returned; if none is, NoSuchJob is raised.
     """
     if question.logs:
         found = _from_logs(question)
@@ -98,7 +100,7 @@ def find_holds(question: Question, site: Site) -> Found:
     if found.missing and not found.holds:
         found.close()
         raise NoSuchJob("; ".join(found.missing))
-    # Who names a cluster and one of its jobs means that job once.
+    # A job named twice, by its id and by its cluster, is answered once.
     found.holds = list({(hold.job, hold.at): hold for hold in found.holds}.values())
     return found
 
@@ -109,7 +111,7 @@ def find_holds(question: Question, site: Site) -> Found:
 def _from_logs(question: Question) -> Found:
     if question.constraint or question.user:
         option = "--constraint" if question.constraint else "--user"
-        raise UsageError(f"{option} is for the schedd and the store; it means nothing with --log")
+        raise UsageError(f"{option} applies to the schedd and the store, not to --log")
     kept = read_logs(question.logs, question.zone)
     if kept.last_us is None:
         _complain_of_empty(question.logs)
@@ -119,7 +121,7 @@ def _from_logs(question: Question) -> Found:
 
 
 def read_logs(logs: Iterable[str], zone: str | None, access_point: str = "") -> KeptEpisodes:
-    """Work off event logs; they are read once and kept nowhere."""
+    """Read event logs into hold episodes, in memory only."""
     from condor_advice.gather.clock import Clock, find_zone
     from condor_advice.preprocess.holds.timeline import log_timeline
 
@@ -128,12 +130,12 @@ def read_logs(logs: Iterable[str], zone: str | None, access_point: str = "") -> 
 
 def _complain_of_empty(logs: Sequence[str]) -> None:
     for log in logs:
-        what = "is empty" if not os.path.getsize(log) else "holds no HTCondor job event"
-        raise AdviceError(f"{log}: {what}; name the file after `log =` in the submit file")
+        problem = "is empty" if not os.path.getsize(log) else "contains no HTCondor job events"
+        raise AdviceError(f"{log}: {problem}; name the file after `log =` in the submit file")
 
 
 def _in_logs(question: Question, jobs: WantedJobs) -> bool:
-    """Tell whether a job is in the logs at all; only looked for where it has no hold."""
+    """Tell whether a job without a hold is in the logs at all."""
     from condor_advice.gather.clock import Clock, find_zone
     from condor_advice.preprocess.holds.timeline import log_blocks
 
@@ -153,7 +155,7 @@ def _in_logs(question: Question, jobs: WantedJobs) -> bool:
 
 def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) -> Found:
     if question.constraint is not None:
-        raise UsageError("--constraint is for the schedd; leave --store out, or name job ids")
+        raise UsageError("--constraint applies to the schedd; leave out --store, or name job ids")
     found = Found()
     store = Store(path, readonly=True)
     found.closing.append(store)
@@ -161,15 +163,15 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
     if not kept.ready:
         kept = _kept_of_pieces(store, question.wanted)
         found.notes.append(
-            f"{path}: no hold episodes are kept in it yet; `condor-advice gather` keeps them, and "
-            "advice is then faster and knows the pool around a hold"
+            f"{path}: has no hold episodes yet; `condor-advice gather` adds them, which makes "
+            "advice faster and lets it take the rest of the pool into account"
         )
     else:
         _note_age(found, kept, site, store)
     owner = question.user
     if owner is None and not question.wanted and not question.everybody:
         owner = _own_name_if_known(kept)
-    # Who names a job knows it; who asks for all gets others' jobs counted, not listed.
+    # A caller who names a job knows it; one who asks for all gets others' jobs counted only.
     named = bool(question.wanted) or site.show_others or _own_file(store.path)
     found.private = not named
     found.holds = _chosen(kept, question, found.missing, lambda jobs: _in_store(store, jobs), owner)
@@ -177,7 +179,7 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
 
 
 def _kept_of_pieces(store: Store, wanted: Sequence[WantedJobs]) -> KeptEpisodes:
-    """Work off a store that keeps no episodes: whole clusters, or all of it."""
+    """Make the episodes of a store that has none: of the wanted clusters, or of all of it."""
     from condor_advice.preprocess.holds.timeline import Source, Timeline, store_timeline
 
     if not wanted:
@@ -197,12 +199,12 @@ def _note_age(found: Found, kept: KeptEpisodes, site: Site, store: Store) -> Non
     if age > 60 * site.stale_minutes:
         shown = f"{age / 3600:.0f} hours" if age < 48 * 3600 else f"{age / 86400:.0f} days"
         found.notes.append(
-            f"{store.path}: last filled {shown} ago; `condor-advice gather` brings it up to date"
+            f"{store.path}: last updated {shown} ago; `condor-advice gather` brings it up to date"
         )
 
 
 def _own_name_if_known(kept: KeptEpisodes) -> str | None:
-    """Return the caller's name where the store knows whose jobs are whose."""
+    """Return the caller's name if the store knows the owners of jobs."""
     from condor_advice.advise.advice import caller
 
     return caller() if kept.knows_owners() else None
@@ -230,7 +232,7 @@ def _chosen(
     is_known: Callable[[WantedJobs], bool],
     owner: str | None = None,
 ) -> list[Hold]:
-    """Return the hold to judge of each job that is asked for, in the order of asking."""
+    """Return the hold to judge for each wanted job, in the order of the question."""
     number = question.number
     if not question.wanted:
         every = kept.open_holds(owner) if number is None else kept.numbered_holds(number, owner)
@@ -240,15 +242,15 @@ def _chosen(
         last = MOST_PROCS if jobs.first is None else jobs.last or jobs.first
         every = kept.holds_of(jobs.cluster, jobs.first or 0, last, jobs.access_point)
         if number is None:
-            latest: dict[JobId, KeptEpisode] = {one.job: one for one in every}
-            chosen = [one for one in latest.values() if one.is_open]
+            latest: dict[JobId, KeptEpisode] = {episode.job: episode for episode in every}
+            chosen = [episode for episode in latest.values() if episode.is_open]
         else:
-            chosen = [one for one in every if one.number == number]
+            chosen = [episode for episode in every if episode.number == number]
         if not chosen:
-            which = f"has no hold number {number}" if number else "is not on hold"
+            problem = f"has no hold number {number}" if number else "is not on hold"
             if not every and not is_known(jobs):
-                which = "not in what was read; check the id, or name its --log"
-            missing.append(f"job {jobs}: {which}")
+                problem = "not found; check the id, or name its --log"
+            missing.append(f"job {jobs}: {problem}")
         holds += [hold_of_episode(episode, kept, number is not None) for episode in chosen]
     return holds
 
@@ -259,7 +261,7 @@ def _chosen(
 def _from_schedd(question: Question, site: Site) -> Found:
     names = {jobs.access_point for jobs in question.wanted if jobs.access_point is not None}
     if len(names) > 1:
-        raise UsageError("jobs of several access points are asked for; name one at a time")
+        raise UsageError("the job ids name several access points; name one at a time")
     found = Found()
     try:
         point = _find_point(names)
@@ -274,8 +276,8 @@ def _from_schedd(question: Question, site: Site) -> Found:
                 found.holds.append(earlier)
             else:
                 found.missing.append(
-                    f"job {job.job}: has no hold number {question.number}, as far as store "
-                    "and log tell"
+                    f"job {job.job}: neither the store nor its log has its hold number "
+                    f"{question.number}"
                 )
     else:
         found.holds = _join(live, kept)
@@ -283,7 +285,7 @@ def _from_schedd(question: Question, site: Site) -> Found:
 
 
 def _find_point(names: set[str]) -> AccessPoint:
-    """Find the schedd; the local one needs no look into the collector."""
+    """Find the schedd; the local one is found without asking the collector."""
     from condor_advice.gather.live import AccessPoint
 
     local = AccessPoint.find()
@@ -294,7 +296,7 @@ def _find_point(names: set[str]) -> AccessPoint:
 
 
 def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> list[LiveJob]:
-    """Ask once; tell apart what is not there and what is not held."""
+    """Ask the schedd once; tell jobs that are gone from jobs that are not held."""
     if not question.wanted:
         constraint = question.constraint
         if question.user is not None:
@@ -311,20 +313,20 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
     everything = point.jobs(named)
     chosen = []
     for jobs in question.wanted:
-        there = [one for one in everything if jobs.includes(one.job.cluster, one.job.proc)]
-        if not there:
+        queued = [live for live in everything if jobs.includes(live.job.cluster, live.job.proc)]
+        if not queued:
             missing.append(
                 f"job {jobs}: not in the queue of {point.name}; "
-                "has it ended? Its log may tell: --log FILE"
+                "if it has ended, its log may tell: --log FILE"
             )
             continue
         held = [
-            live for live in there if live.ad.get("JobStatus") == JobStatus.HELD or question.number
+            live for live in queued if live.ad.get("JobStatus") == JobStatus.HELD or question.number
         ]
         if not held:
-            status = STATUS_WORDS.get(int(there[0].ad.get("JobStatus", 0)), "in another state")
-            what = f"it is {status}" if len(there) == 1 else f"none of its {len(there)} jobs is"
-            missing.append(f"job {jobs}: is not on hold; {what}")
+            status = STATUS_WORDS.get(int(queued[0].ad.get("JobStatus", 0)), "in another state")
+            state = f"it is {status}" if len(queued) == 1 else f"none of its {len(queued)} jobs is"
+            missing.append(f"job {jobs}: is not on hold; {state}")
         chosen += held
     return chosen
 
@@ -334,23 +336,21 @@ def _quoted(text: str) -> str:
 
 
 def _default_store(found: Found, site: Site) -> KeptEpisodes | None:
-    """Open the store that is kept for everybody, if there is one."""
+    """Open the default store, if there is one."""
     path = default_store_path()
     try:
         store = Store(path, readonly=True)
     except StoreUnreachable as error:
         why = "there is no store yet" if isinstance(error, NoStoreYet) else str(error)
         found.notes.append(
-            f"{why}, so nothing is known of like cases on this access point; "
+            f"{why}, so there is no evidence from similar holds on this access point; "
             "`condor-advice gather` makes one"
         )
         return None
     kept = KeptEpisodes(store)
     if not kept.ready:
         store.close()
-        found.notes.append(
-            f"{path}: no hold episodes are kept in it yet; run `condor-advice gather` once"
-        )
+        found.notes.append(f"{path}: has no hold episodes yet; run `condor-advice gather` once")
         return None
     found.closing.append(store)
     _note_age(found, kept, site, store)
@@ -359,28 +359,28 @@ def _default_store(found: Found, site: Site) -> KeptEpisodes | None:
 
 def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None) -> list[Hold]:
     """Give each live job its episode: from the store, or else from its own log."""
-    known = kept.latest_of([one.job for one in live]) if kept is not None else {}
-    without = [one for one in live if not _is_this_hold(known.get(one.job), one)]
+    known = kept.latest_of([held.job for held in live]) if kept is not None else {}
+    without = [held for held in live if not _is_this_hold(known.get(held.job), held)]
     own = _own_episodes(without)
     holds = []
-    for one in live:
-        episode = known.get(one.job)
-        if _is_this_hold(episode, one):
-            holds.append(hold_of_ad(one.job, one.ad, episode, kept))
-        elif one.job in own:
-            episode, own_log = own[one.job]
-            said = "held after the store was last filled; from its own log, which knows no others"
-            holds.append(hold_of_ad(one.job, one.ad, episode, own_log, said if kept else ""))
+    for held in live:
+        episode = known.get(held.job)
+        if _is_this_hold(episode, held):
+            holds.append(hold_of_ad(held.job, held.ad, episode, kept))
+        elif held.job in own:
+            episode, own_log = own[held.job]
+            note = "held after the store was last updated; only its own log was read"
+            holds.append(hold_of_ad(held.job, held.ad, episode, own_log, note if kept else ""))
         else:
-            said = "its events are not known: neither the store nor its log has this hold"
-            if one.ad.get("HoldReasonCode") == HoldCode.SUBMITTED_ON_HOLD:
-                said = ""  # no event tells of it, and nothing is missing
-            holds.append(hold_of_ad(one.job, one.ad, missing=said))
+            note = "its events are unknown: neither the store nor its log has this hold"
+            if held.ad.get("HoldReasonCode") == HoldCode.SUBMITTED_ON_HOLD:
+                note = ""  # such a hold has no event, so nothing is missing
+            holds.append(hold_of_ad(held.job, held.ad, missing=note))
     return holds
 
 
 def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
-    """Tell whether what is kept is the hold that the job is in."""
+    """Tell whether an episode is the hold that the job is in now."""
     if episode is None or not episode.is_open:
         return False
     later = episode.time_us / 1e6 - float(live.ad.get("EnteredCurrentStatus", 0))
@@ -390,8 +390,8 @@ def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
     same = episode.reason.strip() == str(live.ad.get("HoldReason", "")).strip()
     if same and episode.number == 1 and 0 < later <= SUBMITTING_SECONDS:
         return True  # an earlier hold has no later event
-    # A log in another zone's time is off by that zone, in whole quarters of an hour; the words
-    # must then be the same. Another hold with the same words came at some other time.
+    # A log in another time zone is off by whole quarters of an hour; the reason must then be the
+    # same. Another hold with the same reason would be off by some other time.
     off = min(apart % QUARTER, QUARTER - apart % QUARTER)
     return same and off <= SAME_HOLD_SECONDS and apart <= MOST_ZONES_APART
 
@@ -399,13 +399,13 @@ def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
 def _own_episodes(
     live: Sequence[LiveJob],
 ) -> dict[JobId, tuple[KeptEpisode, KeptEpisodes]]:
-    """Read jobs' own logs, as far as they can be read."""
+    """Read the jobs' own logs, as far as they are readable."""
     by_log: dict[str, list[LiveJob]] = {}
-    for one in live:
-        if path := one.ad.get("UserLog"):
-            full = os.path.join(str(one.ad.get("Iwd", "")), str(path))
-            by_log.setdefault(full, []).append(one)
-    found = {}
+    for held in live:
+        if path := held.ad.get("UserLog"):
+            full = os.path.join(str(held.ad.get("Iwd", "")), str(path))
+            by_log.setdefault(full, []).append(held)
+    episodes = {}
     budget = MOST_OWN_LOG_BYTES
     for path, jobs in list(by_log.items())[:MOST_OWN_LOGS]:
         try:
@@ -417,16 +417,16 @@ def _own_episodes(
             continue
         if kept.last_us is None:
             continue
-        for job, episode in kept.latest_of([one.job for one in jobs]).items():
-            found[job] = (episode, kept)
-        for one in jobs:
-            if one.job in found and not _is_this_hold(found[one.job][0], one):
-                del found[one.job]
-    return found
+        for job, episode in kept.latest_of([held.job for held in jobs]).items():
+            episodes[job] = (episode, kept)
+        for held in jobs:
+            if held.job in episodes and not _is_this_hold(episodes[held.job][0], held):
+                del episodes[held.job]
+    return episodes
 
 
 def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | None:
-    """Return an earlier hold of a live job; None where nothing tells of it."""
+    """Return an earlier hold of a live job; None if neither store nor log has it."""
     job = live.job
     if kept is not None:
         episode = kept.find(job.cluster, job.proc, number, job.access_point)
@@ -446,10 +446,10 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | No
 
 
 def _without_schedd(question: Question, site: Site, error: Unreachable) -> Found:
-    """Answer from the store when no schedd does."""
+    """Find the holds in the default store when no schedd answers."""
     path = default_store_path()
     if question.constraint is not None or not os.path.exists(path):
         raise error
     found = _from_store(question, site, path)
-    found.notes.insert(0, f"no schedd answered, so this is what {path} knows ({error})")
+    found.notes.insert(0, f"no schedd answered, so this is from {path} ({error})")
     return found

@@ -1,8 +1,8 @@
-"""The front door: the plain question is answered at once, all others go to the command line.
+"""The entry point: a plain question is answered at once, anything else goes to the command line.
 
-Most calls are `condor-advice`, or that with job ids, `--json`, `--explain`, `--store FILE` or
-`--log FILE`. Loading a parser for these would take a tenth of the time of the answer; whatever else
-is asked, or asked wrongly, is for the command line (cli.py) to take or to refuse.
+Most calls are `condor-advice`, alone or with job ids, `--json`, `--explain`, `--store FILE` or
+`--log FILE`. Loading click for these would take a tenth of the time of the answer. Any other call,
+and any wrong one, is left to the command line (cli.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FILES = ("--store", "--log")
 
 
 def main() -> None:
-    """Answer, or hand on; exit statuses are 0, 1, 2, 3 and 4 as documented."""
-    # Imports make many objects and little rubbish: looking for it again and again costs a
+    """Answer, or run the command line; exit statuses are 0, 1, 2, 3 and 4 as documented."""
+    # Imports make many objects and little garbage: collecting it again and again would cost a
     # tenth of the time that advice on one job takes.
     gc.set_threshold(100_000, 20, 20)
     words = sys.argv[1:]
@@ -48,11 +48,11 @@ def main() -> None:
     except KeyboardInterrupt:
         leave(130)
     except BrokenPipeError:
-        os._exit(0)  # `condor-advice | head`: the reader has what it wants
+        os._exit(0)  # `condor-advice | head`: the reader has read enough
 
 
 def plain_question(words: Sequence[str]) -> Question | None:
-    """Return what is asked where it is as plain as can be; None leaves it to the command line."""
+    """Parse a plain question; return None to leave it to the command line."""
     ids: list[str] = []
     files: dict[str, list[str]] = {"--store": [], "--log": []}
     rest = iter(words)
@@ -63,7 +63,7 @@ def plain_question(words: Sequence[str]) -> Question | None:
                 return None
             files[word].append(value)
         elif word not in FLAGS:
-            if word.startswith("-") or not any(one.isdigit() for one in word):
+            if word.startswith("-") or not any(character.isdigit() for character in word):
                 return None
             ids.append(word)
     if len(files["--store"]) > 1 or (files["--store"] and files["--log"]):
@@ -85,9 +85,9 @@ def plain_question(words: Sequence[str]) -> Question | None:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process at once: all is printed and closed.
+    """Exit the process at once, after flushing its output.
 
-    Taking the interpreter apart, object by object, would take a tenth of the time.
+    Shutting down the interpreter, object by object, would take a tenth of the time.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,7 +13,7 @@ from condor_advice.model.plots import over_time
 
 
 def health_page(found: Mapping[str, Any]) -> str:
-    """Return the page of what `status` found of the model and its advice."""
+    """Return the page about the model and its advice, from what `status` found."""
     advice = found["advice"]
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as scratch:
         sections = [_drift(advice, Path(scratch))]
@@ -44,10 +44,10 @@ def _drift(advice: Mapping[str, Any], scratch: Path) -> Section:
     }
     pictures = {}
     if series:
-        pictures["How far each signal has moved, window by window; dotted: what is usual"] = (
+        pictures["How far each signal has drifted, window by window; dotted: the usual limit"] = (
             over_time(scratch / "drift.png", series, limits)
         )
-    text = advice["warnings"] or ["Nothing has moved away from what the model was trained on."]
+    text = advice["warnings"] or ["Nothing has drifted away from what the model was trained on."]
     if advice["drift_note"]:
         text = [advice["drift_note"]]
     return Section("Drift", text, [rows] if advice["drift"] else [], pictures)
@@ -79,18 +79,19 @@ def _feedback(feedback: Mapping[str, Any]) -> list[Section]:
     said: list[list[object]] = [["chance said", "share that succeeded", "holds"]]
     said += [[one["said"], one["came"], one["holds"]] for one in feedback["chances"]["reliability"]]
     text = [
-        f"In the last {feedback['days']:.0f} days {feedback['holds']:,} holds were advised on "
-        f"before their end, of which {feedback['open']:,} are still open. "
-        f"{feedback['looked_back']:,} holds were asked about only when they were over, and "
-        f"{feedback['not_found']:,} answers are about holds that the store lacks; neither count."
+        f"In the last {feedback['days']:.0f} days advice was given on {feedback['holds']:,} holds "
+        f"before they ended, of which {feedback['open']:,} are still open. "
+        f"{feedback['looked_back']:,} holds were asked about only after they had ended, and "
+        f"{feedback['not_found']:,} answers are about holds that are not in the store; neither "
+        "counts."
     ]
     return [
         Section("What came of the advice", text, [verdicts, outcomes]),
         Section(
-            "How well the chances were said",
+            "How good the probabilities were",
             [
-                "Of releases with a known end. Holds with the verdict FIX are left out: who "
-                "released those may have repaired them first."
+                "For releases with a known outcome. Holds with the verdict FIX are left out: they "
+                "may have been repaired before the release."
             ],
             [chances, said if len(said) > 1 else []],
         ),

@@ -14,15 +14,15 @@ _JOB_ID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """One job, some procs of a cluster, or a whole cluster."""
+    """One job, a range of a cluster's procs, or a whole cluster."""
 
     cluster: int
-    first: int | None = None  # none: all procs
+    first: int | None = None  # None: all procs
     last: int | None = None
     access_point: str | None = None
 
     def includes(self, cluster: int, proc: int) -> bool:
-        """Tell whether a job is meant."""
+        """Tell whether a job is one of these."""
         if cluster != self.cluster:
             return False
         return self.first is None or self.first <= proc <= (self.last or self.first)
@@ -35,7 +35,7 @@ class WantedJobs:
 
 
 def is_job_id(text: str) -> bool:
-    """Tell a job id from other words."""
+    """Tell whether a word is a job id."""
     return _match(text) is not None
 
 
@@ -44,10 +44,10 @@ def _match(text: str) -> re.Match[str] | None:
 
 
 def parse_job_id(text: str) -> WantedJobs:
-    """Read one job id; GlobalJobId's trailing `#time` is accepted too."""
+    """Parse one job id; the `#time` at the end of a GlobalJobId is accepted too."""
     match = _match(text)
     if not match:
-        raise UsageError(f"{text!r} is no job id; write 1234, 1234.7, 1234.0-9 or ap1#1234.7")
+        raise UsageError(f"{text!r} is not a job id; write 1234, 1234.7, 1234.0-9 or ap1#1234.7")
     first = int(match["first"]) if match["first"] else None
     last = int(match["last"]) if match["last"] else first
     if first is not None and last is not None and last < first:

@@ -1,7 +1,7 @@
-"""Is the model still right for this access point? Drift, and how good the advice was in use.
+"""Whether the model still fits this access point: drift, and how good its advice was.
 
-What `status` tells of the model. Only the newest holds are looked at, so that the answer takes
-a second or two whatever the size of the store.
+`status` shows this. Only the newest holds count, so that the answer takes a second or two whatever
+the size of the store.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from condor_advice.model.registry.manifest import ModelFiles
 
 NEWEST_HOLDS = 12_000
-# Of the holds with a known end so many are predicted, spread evenly over time.
+# How many of the holds with a known outcome are predicted, spread evenly over time.
 MOST_PREDICTED = 3_000
 FEEDBACK_DAYS = 90.0
 _WORDS = {
     "hold_reasons": "the mix of hold reasons",
     "features": "the jobs and the pool around their holds",
-    "calibration": "what comes of releases",
+    "calibration": "the outcomes of releases",
 }
 
 
 def health(store: Store, now: float) -> dict[str, Any]:
-    """Return what is known of the model that answers; a problem never hides the rest."""
+    """Return drift and feedback of the model in use; a problem with one never hides the other."""
     found: dict[str, Any] = {"model": None, "drift": [], "drift_note": None, "feedback": None}
     kept = KeptEpisodes(store)
     try:
@@ -42,8 +42,7 @@ def health(store: Store, now: float) -> dict[str, Any]:
         found["drift_note"] = str(error)
     if not kept.ready:
         found["drift_note"] = (
-            "no hold episodes are kept, or those of another version; run `condor-advice gather` "
-            "once"
+            "the store has no hold episodes of this version; run `condor-advice gather` once"
         )
         return found
     try:
@@ -54,22 +53,22 @@ def health(store: Store, now: float) -> dict[str, Any]:
 
 
 def warnings(found: Mapping[str, Any]) -> list[str]:
-    """Return a line for each thing that has moved away from training, with its date."""
+    """Return a line for each signal that has drifted from training, with its date."""
     lines = []
     for signal in found["drift"]:
         if not signal["drifted"]:
             continue
-        what = _WORDS[signal["signal"]]
-        since = "in all holds looked at"
+        name = _WORDS[signal["signal"]]
+        since = "in all recent holds"
         if not signal["from_the_start"]:
             since = f"since {signal['began'][:10]}"
         value = f"{signal['value']:.2f}, usual is up to {signal['limit']:.2f}"
-        lines.append(f"drift: {what}: unlike the model's training {since} ({value})")
+        lines.append(f"drift: {name}: unlike the model's training data {since} ({value})")
         lines += [f"  {detail}" for detail in signal["details"]]
     if lines:
         lines.append(
             "  train on this store with `condor-advice train --store FILE --since 90d`: the new "
-            "model answers if it is not worse"
+            "model is used if it is not worse"
         )
     return lines
 
@@ -89,9 +88,11 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
 
     if drift.FILE not in files.content:
         name = files.manifest.name
-        return {"drift_note": f"model {name} has no reference to tell drift by; train it again"}
+        return {
+            "drift_note": f"model {name} has no reference to measure drift against; train it again"
+        }
     if kept.feature_names != FEATURE_NAMES:
-        note = "the kept hold episodes are of another version; run `condor-advice gather` once"
+        note = "the store's hold episodes are of another version; run `condor-advice gather` once"
         return {"drift_note": note}
     samples = kept.samples(kept.since_newest(NEWEST_HOLDS))
     data = from_samples(samples, "store")
@@ -100,12 +101,12 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
     signals = drift.assess(files.arrays(drift.FILE), observed, texts=texts)
     found: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
     if all(signal.value is None for signal in signals):
-        found["drift_note"] = f"{len(data):,} holds are too few to tell drift"
+        found["drift_note"] = f"{len(data):,} holds are too few to measure drift"
     return found
 
 
 def _predicted(model: HeldModel, data: HeldData) -> Any:
-    """Return the model's answers for holds with a known end, NaN for all others."""
+    """Return the model's probabilities for holds with a known outcome, NaN for all others."""
     import numpy as np
 
     from condor_advice.model.held.parts import Inputs

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
+from condor_advice.advise.because import Because
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.model.held.rules import Verdict
@@ -40,16 +41,16 @@ LABEL = 9  # columns before the words
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How wide, and whether in colour."""
+    """How wide the text is, and whether it has colours."""
 
     width: int = PIPE_WIDTH
     colour: bool = False
     terminal: bool = False
-    now: datetime | None = None  # that times are shown against
+    now: datetime | None = None  # ages are relative to this moment; None: to the present
 
     @classmethod
     def of_stdout(cls) -> Style:
-        """Look at where the answer goes; NO_COLOR and TERM=dumb are respected."""
+        """Fit the style to standard output; NO_COLOR and TERM=dumb are respected."""
         terminal = sys.stdout.isatty()
         columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -84,7 +85,7 @@ def report(
     mine: str | None = None,
     by: str = "",
 ) -> str:
-    """Return the whole answer: groups, largest first, then a line of totals and what is missing.
+    """Return the whole answer: groups, largest first, then totals and what is missing.
 
     With `mine`, jobs of other owners are counted and not named.
     """
@@ -107,27 +108,30 @@ def report(
 
 
 def grouped(advices: Iterable[Advice], mine: str | None = None) -> list[Group]:
-    """Put jobs together that share a verdict, a reason, the kind of commands that mend it and,
-    where hidden, not being one's own.
+    """Group jobs that share a verdict, a reason and the commands that mend it.
+
+    With `mine`, other owners' jobs are in groups of their own, which are hidden.
     """
     groups: dict[tuple[object, ...], list[Advice]] = {}
-    everybody: set[str] = set()
+    owners: set[str] = set()
     for advice in advices:
-        everybody.add(advice.hold.owner)
-        hold = advice.hold
+        hold, rule = advice.hold, advice.rule
+        owners.add(hold.owner)
         hidden = mine is not None and hold.owner != mine
-        does = () if hidden else tuple(command.split(" ")[0] for command in advice.commands)
-        reason = (advice.rule.name, hold.code, hold.subcode, hold.template)
-        groups.setdefault((hidden, advice.verdict, does, *reason), []).append(advice)
-    found = [
-        Group(tuple(group), bool(key[0]), _owners(group) if len(everybody) > 1 else ())
-        for key, group in groups.items()
-    ]
-    return sorted(found, key=lambda group: (-len(group), group.first.hold.job))
+        programs = () if hidden else tuple(command.split(" ")[0] for command in advice.commands)
+        reason = (rule.id, hold.code, hold.subcode, hold.template)
+        groups.setdefault((hidden, advice.verdict, programs, *reason), []).append(advice)
+    return sorted(
+        (
+            Group(tuple(members), bool(key[0]), _owners(members) if len(owners) > 1 else ())
+            for key, members in groups.items()
+        ),
+        key=lambda group: (-len(group), group.first.hold.job),
+    )
 
 
 def _owners(advices: Iterable[Advice]) -> tuple[str, ...]:
-    """Return whose jobs these are, who has most of them first."""
+    """Return the owners of these jobs, the one with most jobs first."""
     counts = Counter(advice.hold.owner for advice in advices if advice.hold.owner)
     return tuple(owner for owner, _ in counts.most_common())
 
@@ -144,8 +148,8 @@ def _block(group: Group, style: Style) -> str:
     lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
     reason = hold.template if group.hidden else hold.reason
     when = _when(group, style.now or datetime.now(UTC))
-    said = f"{when}: {shortened(reason) or 'no reason given'}"
-    lines.append(_line("held", said, style, limit=4))
+    held = f"{when}: {shortened(reason) or 'no reason given'}"
+    lines.append(_line("held", held, style, limit=4))
     lines.append(_line("why", "; ".join(why(advice)), style))
     if advice.attributions:
         lines += _explained(advice, style)
@@ -164,7 +168,7 @@ _ERROR_FROM = re.compile(r"^Error from \S+: ")
 
 
 def shortened(reason: str) -> str:
-    """Return HTCondor's words without what stands beside them anyway: who and where."""
+    """Return a hold reason without the job's owner and host, which are shown beside it."""
     words = " ".join(reason.split())
     return _ERROR_FROM.sub("", _TRANSFER.sub(r"\1: ", words))
 
@@ -196,7 +200,7 @@ def _chance(group: Group) -> str:
     low, high = group.first.interval
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
-        return f"its cause is gone, and the chance was {chances[0]:.0%} before that was seen"
+        return f"its cause is gone; before that the chance was {chances[0]:.0%}"
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
     shown = f"{group.first.p_success:.0%} would succeed if released as is"
@@ -219,41 +223,42 @@ def _when(group: Group, now: datetime) -> str:
 
 
 def why(advice: Advice) -> list[str]:
-    """Say why, in HTCondor's and the facilitators' words and in counts."""
+    """Return the reasons for the verdict: what the rule says, then the evidence in counts."""
     evidence = advice.evidence
-    found = [advice.rule.why]
+    reasons = [advice.rule.why]
     like = evidence.like
     if like is not None and like.released:
         more = "the latest " if like.capped else ""
-        found.append(
+        reasons.append(
             f"{like.succeeded:,} of {more}{like.released:,} jobs held for this reason in the last "
             f"{_span(like.seconds)} finished after a release"
         )
     elif like is not None:
-        found.append("no release after such a hold is known here yet")
+        reasons.append("no outcome of a release after such a hold is known here yet")
     if evidence.mates_released:
-        found.append(
+        reasons.append(
             f"{evidence.mates_succeeded:,} of {evidence.mates_released:,} releases in its own "
             "cluster worked"
         )
     if evidence.came_back:
-        found.append(f"this job was held for it {_times(evidence.came_back)} before")
+        reasons.append(f"this job was held for it {_times(evidence.came_back)} before")
     starts = evidence.starts
     if starts:
-        found.append(f"it was started {_times(starts)}")
+        reasons.append(f"it was started {_times(starts)}")
     if evidence.black_hole:
-        found.append(
+        reasons.append(
             f"{evidence.point_share:.0%} of the last hour's holds for this reason were on "
             f"{advice.hold.point}, where {evidence.point_start_share:.0%} of all jobs start"
         )
     elif advice.hold.family in POINTS_FAULT and (evidence.point_starts or 0) > 1:
-        found.append(
-            f"its execution point in the hour before: {evidence.point_starts:,} starts, holds for "
-            f"this reason {evidence.point_holds or 0:,}"
+        starts, holds = evidence.point_starts or 0, evidence.point_holds or 0
+        reasons.append(
+            f"its execution point in the hour before: {_counted(starts, 'start')}, "
+            f"{_counted(holds, 'hold')} for this reason"
         )
     if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
-        found.append(advice.because)
-    return found
+        reasons.append(advice.because)
+    return reasons
 
 
 def _do(group: Group) -> str:
@@ -264,15 +269,15 @@ def _do(group: Group) -> str:
     if len(texts) > 1 and remedy.edits:
         return f"{remedy.text} (each job's own size is in its command)"
     if len(texts) > 1:
-        return f"{remedy.text} (so for the first one; {_likewise(group)})"
-    unsure = group.first.verdict is Verdict.ASK and group.first.because.startswith("too little")
+        return f"{remedy.text} (this is for the first one; {_likewise(group)})"
+    unsure = group.first.grounds.reason is Because.TOO_LITTLE_KNOWN
     if unsure and group.first.rule.verdict is Verdict.RELEASE:
         return f"look at it; if it is worth a try: {remedy.text}"
     return remedy.text
 
 
 def _likewise(group: Group) -> str:
-    """Name the files that the others lack, where that is their trouble."""
+    """Name the files that the other jobs of the group lack, where files are missing."""
     paths = dict.fromkeys(
         named_path(advice.hold.reason)
         for advice in group.advices
@@ -291,18 +296,16 @@ def _cost(group: Group) -> str:
     wrong = sum(advice.cost.wrong_remove_cpu_hours for advice in group.advices)
     if not any(advice.cost.known for advice in group.advices):
         return ""
-    if not failed and not wrong:
+    if not any(advice.cost.has_run for advice in group.advices):
         return "it has not run yet: a failed release costs next to nothing"
-    return (
-        f"a failed release costs about {hours(failed)}, a wrong remove throws {hours(wrong)} away"
-    )
+    return f"a failed release costs about {hours(failed)}, a wrong remove about {hours(wrong)}"
 
 
 def _explained(advice: Advice, style: Style) -> list[str]:
     lines = []
-    for at, one in enumerate(advice.attributions[:SHOWN_ATTRIBUTIONS]):
-        label = "model" if at == 0 else ""
-        lines.append(_line(label, f"{one.effect:+.2f} {one.words}", style))
+    for row, attribution in enumerate(advice.attributions[:SHOWN_ATTRIBUTIONS]):
+        label = "model" if row == 0 else ""
+        lines.append(_line(label, f"{attribution.effect:+.2f} {attribution.words}", style))
     return lines
 
 
@@ -310,10 +313,9 @@ def _explained(advice: Advice, style: Style) -> list[str]:
 
 
 def commands(group: Group) -> list[str]:
-    """Return each command once, for all jobs of the group where it is the same for all."""
+    """Return the commands for a group; one command names all jobs that it is the same for."""
     if len(group) == 1:
         return list(group.first.commands)
-    found: list[str] = []
     by_hand: dict[str, None] = {}
     edits: dict[tuple[str, str], list[JobId]] = {}
     verbs: dict[str, list[JobId]] = {}
@@ -327,8 +329,8 @@ def commands(group: Group) -> list[str]:
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
                 by_hand[command] = None
-    found += _first_few(list(by_hand))
-    found += _first_few(
+    shown = _first_few(list(by_hand))
+    shown += _first_few(
         [
             f"condor_qedit {named} {name} {shlex.quote(value)}"
             for (name, value), jobs in edits.items()
@@ -338,8 +340,8 @@ def commands(group: Group) -> list[str]:
     for verb, jobs in verbs.items():
         few = len(jobs) <= SHOWN_IDS
         names = [" ".join(map(str, jobs))] if few else _named(jobs)
-        found += _first_few([f"{verb} {named}" for named in names])
-    return found
+        shown += _first_few([f"{verb} {named}" for named in names])
+    return shown
 
 
 def _first_few(lines: list[str]) -> list[str]:
@@ -351,7 +353,7 @@ def _first_few(lines: list[str]) -> list[str]:
 def _named(jobs: Sequence[JobId]) -> list[str]:
     """Name these jobs and no others, for commands that take one id or a constraint.
 
-    It holds only while they are on hold. What is too long for a line makes several.
+    The constraint matches them only while they are on hold. One that is too long is split.
     """
     if len(jobs) == 1:
         return [str(jobs[0])]
@@ -360,7 +362,7 @@ def _named(jobs: Sequence[JobId]) -> list[str]:
         + (f"ProcId == {first}" if first == last else f"ProcId >= {first} && ProcId <= {last}")
         for cluster, first, last in ranges(jobs)
     ]
-    if len(terms) > SHOWN_IDS:  # in many pieces: the procs of each cluster as a list
+    if len(terms) > SHOWN_IDS:  # many separate ranges: list the procs of each cluster
         terms = [
             f"ClusterId == {cluster} && "
             f"member(ProcId, {{{', '.join(map(str, procs[at : at + PROCS_IN_A_TERM]))}}})"
@@ -379,31 +381,31 @@ def _named(jobs: Sequence[JobId]) -> list[str]:
 
 
 def _procs(jobs: Iterable[JobId]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    procs: dict[int, list[int]] = {}
     for job in sorted(set(jobs)):
-        found.setdefault(job.cluster, []).append(job.proc)
-    return found
+        procs.setdefault(job.cluster, []).append(job.proc)
+    return procs
 
 
 def ranges(jobs: Iterable[JobId]) -> list[tuple[int, int, int]]:
     """Return (cluster, first proc, last proc) of consecutive jobs, in order."""
-    found: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, int, int]] = []
     for job in sorted(set(jobs)):
-        if found and found[-1][0] == job.cluster and found[-1][2] == job.proc - 1:
-            found[-1] = (job.cluster, found[-1][1], job.proc)
+        if runs and runs[-1][0] == job.cluster and runs[-1][2] == job.proc - 1:
+            runs[-1] = (job.cluster, runs[-1][1], job.proc)
         else:
-            found.append((job.cluster, job.proc, job.proc))
-    return found
+            runs.append((job.cluster, job.proc, job.proc))
+    return runs
 
 
 def compact_ids(jobs: Iterable[JobId], most: int = SHOWN_IDS) -> str:
     """Return ids as `1234.0-9 1240.3`, and how many more there are."""
-    found = ranges(jobs)
+    runs = ranges(jobs)
     shown = [
         f"{cluster}.{first}" if first == last else f"{cluster}.{first}-{last}"
-        for cluster, first, last in found[:most]
+        for cluster, first, last in runs[:most]
     ]
-    rest = sum(last - first + 1 for _, first, last in found[most:])
+    rest = sum(last - first + 1 for _, first, last in runs[most:])
     return " ".join(shown) + (f" and {rest:,} more" if rest else "")
 
 
@@ -428,7 +430,7 @@ def _table(groups: Sequence[Group], style: Style) -> str:
     names = {32: "green", 33: "yellow", 31: "red", 36: "cyan"}
     for group in groups[: 2 * SHOWN_BLOCKS]:
         advice = group.first
-        middle = sorted(one.p_success for one in group.advices)[len(group) // 2]
+        middle = sorted(each.p_success for each in group.advices)[len(group) // 2]
         ids = "of others" if group.hidden else compact_ids(a.hold.job for a in group.advices)
         colour = names[_COLOURS[advice.verdict]] if style.colour else ""
         table.add_row(
@@ -463,19 +465,21 @@ def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: s
     for advice in advices:
         if advice.hold.missing:
             missing[advice.hold.missing] = missing.get(advice.hold.missing, 0) + 1
-    # Of many jobs the oldest one's deadline comes first.
+    # Of many jobs, the deadline of the oldest comes first.
     oldest = min(advices, key=lambda advice: advice.hold.at)
     lines += [_wrapped("policy: ", words, style.width, "        ") for words in oldest.notes]
-    said = [
+    all_notes = [
         *notes,
         *(f"{_jobs(count)}: {words}" for words, count in missing.items()),
     ]
-    lines += [_wrapped("note: ", words, style.width, "      ") for words in dict.fromkeys(said)]
+    lines += [
+        _wrapped("note: ", words, style.width, "      ") for words in dict.fromkeys(all_notes)
+    ]
     return "\n".join(lines)
 
 
 def said_by(advices: Sequence[Advice]) -> str:
-    """Say where the probabilities come from."""
+    """Say which models, or the rules, the probabilities come from."""
     models = sorted({advice.model for advice in advices if advice.model})
     ruled = sum(advice.source == "rules" for advice in advices)
     if not models:
@@ -506,15 +510,19 @@ def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = 
 
 
 def hours(value: float) -> str:
-    """Say an amount of CPU time."""
+    """Return an amount of CPU time, given in hours, in a unit that fits."""
     if value >= 1:
         return f"{value:,.1f} CPU hours"
     unit, count = ("minute", value * 60) if value * 60 >= 1 else ("second", value * 3600)
     return f"{count:.0f} CPU {unit}{'' if round(count) == 1 else 's'}"
 
 
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
+    return _counted(count, "job")
 
 
 def _times(count: int) -> str:

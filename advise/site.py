@@ -1,8 +1,8 @@
-"""What a site decides: removal deadlines, caps, codes that are final. A file, never constants.
+"""A site's policies, from its configuration files: deadlines, caps, codes that are final.
 
-`/etc/condor-advice/site.toml`, then `condor-advice/site.toml` in the XDG configuration
-directory, the later one counting more; CONDOR_ADVICE_SITE names one file instead of both.
-docs/facilitator.md has an example with every setting.
+`/etc/condor-advice/site.toml` is read first, then `condor-advice/site.toml` in the XDG
+configuration directory, which overrides it. CONDOR_ADVICE_SITE names one file to read instead of
+both. docs/facilitator.md has an example with every setting.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ SYSTEM_FILE = Path("/etc/condor-advice/site.toml")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One site's policies; without a file nothing is assumed but the defaults here."""
+    """One site's policies; without a file these defaults apply."""
 
     name: str = ""
-    remove_held_after_days: float | None = None  # held jobs are removed then
-    max_holds: int | None = None  # a job held more often is to be removed
+    remove_held_after_days: float | None = None  # when the site removes held jobs
+    max_holds: int | None = None  # jobs held more often should be removed
     max_request_memory_mb: float | None = None
     max_request_disk_mb: float | None = None
-    fatal_codes: tuple[str, ...] = ()  # "34/102" or "34": never to be released
-    staff_codes: tuple[str, ...] = ()  # the staff decides
+    fatal_codes: tuple[str, ...] = ()  # "34/102" or "34": never released
+    staff_codes: tuple[str, ...] = ()  # the staff decides about these
     release_above: float | None = None  # instead of the model's own threshold
-    retry_minutes: float = 10.0  # per hold, before what passes by itself is tried again
-    stale_minutes: float = 60.0  # a store older than this is said to be
-    show_others: bool = False  # other people's ids and reasons, from a store that is not one's own
+    retry_minutes: float = 10.0  # per hold, before a transient cause is tried again
+    stale_minutes: float = 60.0  # a note says when the store is older
+    show_others: bool = False  # list other people's jobs from a store that is not one's own
     contact: str = ""  # whom to ask
-    acting: Mapping[str, Any] = field(default_factory=dict)  # limits of --apply: see acting.py
-    sources: tuple[str, ...] = field(default=())  # the files read
+    acting: Mapping[str, Any] = field(default_factory=dict)  # limits of --apply: apply/plan.py
+    sources: tuple[str, ...] = field(default=())  # the files that were read
 
     def is_fatal(self, code: int | None, subcode: int | None) -> bool:
         """Tell whether a hold code is final here."""
@@ -51,7 +51,7 @@ def _listed(codes: tuple[str, ...], code: int | None, subcode: int | None) -> bo
 
 
 def site_files() -> list[Path]:
-    """Return the files that may exist, in the order in which they count."""
+    """Return the files to read, if they exist; later ones override earlier ones."""
     if named := os.environ.get("CONDOR_ADVICE_SITE"):
         return [Path(named)]
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -59,7 +59,7 @@ def site_files() -> list[Path]:
 
 
 def load_site() -> Site:
-    """Read the site's policies; a setting that is not known is an error, not a wish."""
+    """Read the site's policies; an unknown setting is an error."""
     settings: dict[str, Any] = {}
     sources = []
     for path in site_files():
@@ -67,12 +67,10 @@ def load_site() -> Site:
             raw = path.read_bytes()
         except FileNotFoundError:
             if "CONDOR_ADVICE_SITE" in os.environ:
-                raise UsageError(
-                    f"{path}: CONDOR_ADVICE_SITE names it, and there is no such file"
-                ) from None
+                raise UsageError(f"{path}: no such file; CONDOR_ADVICE_SITE names it") from None
             continue
         except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+            raise UsageError(f"{path}: cannot read it ({error.strerror})") from None
         read = _parse(path, raw)
         if "acting" in read:
             read["acting"] = settings.get("acting", {}) | read["acting"]
@@ -96,18 +94,20 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
     import tomllib
 
     try:
-        found = tomllib.loads(raw.decode())
+        settings = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML ({error}); see docs/facilitator.md") from None
-    known = {one.name: str(one.type) for one in fields(Site) if one.name != "sources"}
-    for name, value in found.items():
+    known = {entry.name: str(entry.type) for entry in fields(Site) if entry.name != "sources"}
+    for name, value in settings.items():
         if name not in known:
             raise UsageError(
-                f"{path}: there is no setting {name!r}; there are {', '.join(sorted(known))}"
+                f"{path}: unknown setting {name!r}; known are {', '.join(sorted(known))}"
             )
         wanted = _KINDS[known[name]]
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            raise UsageError(f"{path}: {name} is {value!r}, which is no {wanted[-1].__name__}")
+            raise UsageError(
+                f"{path}: {name} is {value!r}; it must be of type {wanted[-1].__name__}"
+            )
         if isinstance(value, list):
-            found[name] = tuple(str(one) for one in value)
-    return found
+            settings[name] = tuple(str(item) for item in value)
+    return settings

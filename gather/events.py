@@ -161,6 +161,12 @@ class HoldCode(IntEnum):
     CANNOT_SWITCH_PRIMARY_GROUP = 49
 
 
+# A hold's event in the log and EnteredCurrentStatus in the job ad may differ by a few seconds.
+SAME_HOLD_SECONDS = 5.0
+# A job held at submission gets its hold event only once its whole cluster is in the queue.
+SUBMITTING_SECONDS = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """One event of one job, as its log has it."""

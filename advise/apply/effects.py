@@ -1,4 +1,4 @@
-"""What came of releases: from the queue, the schedd's history, the store, or the job's own log."""
+"""Outcomes of releases: from the queue, the schedd's history, the store, or the job's own log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from condor_advice.advise.apply.plan import AT_THE_END
+from condor_advice.advise.apply.plan import AT_THE_END, UNCHANGED_HOLD_SECONDS
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId, JobStatus
@@ -29,18 +29,18 @@ _EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where to look for what came of actions; any of the places may be missing."""
+    """Where to look for the outcomes of actions; any of the places may be missing."""
 
     access_point: AccessPoint | None
     store: Path | None
-    margin_seconds: float  # a run is past its hold when it is so much longer
+    margin_seconds: float  # a run this much longer than before its hold got past it
 
     def at(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Return the actions with what is known by now of those that were still open."""
+        """Return the actions, those that were open with their outcome so far."""
         wanted = [action for action in actions if is_open(action)]
         ads = self._ads(wanted)
         logs: dict[str, list[JobSequence]] = {}  # jobs of a cluster mostly share one
-        found = []
+        updated = []
         for action in actions:
             if is_open(action):
                 ad = ads.get(action.advice.job)
@@ -49,8 +49,8 @@ class Look:
                 elif self.access_point is None or _is_local(action, self.access_point):
                     gone = self.access_point is not None
                     action = self._by_events(action, logs, gone=gone)
-            found.append(action)
-        return found
+            updated.append(action)
+        return updated
 
     def _ads(self, actions: Sequence[Action]) -> dict[JobId, Mapping[str, Any]]:
         point = self.access_point
@@ -66,11 +66,15 @@ class Look:
     def _by_events(
         self, action: Action, logs: dict[str, list[JobSequence]], *, gone: bool
     ) -> Action:
-        """Look into the store, then into the job's own log; where neither tells, say so."""
+        """Look into the store, then into the job's own log.
+
+        With `gone`, the job has left the queue; if nothing tells how, the effect is unknown.
+        """
         job = action.advice.job
         for sequence in (*self._stored(job), *_logged(action, logs)):
             for episode in hold_episodes(sequence):
-                if abs(episode.hold.time.timestamp() - action.advice.held_at) <= 2:
+                off = abs(episode.hold.time.timestamp() - action.advice.held_at)
+                if off <= UNCHANGED_HOLD_SECONDS:
                     decided = by_episode(action, episode)
                     if decided.effect is not Effect.WAITING:
                         return decided
@@ -82,13 +86,13 @@ class Look:
             return []
         with contextlib.suppress(AdviceError), Store(path, readonly=True) as store:
             return [
-                one
-                for one in sequences(
+                sequence
+                for sequence in sequences(
                     event
                     for piece in store.job_pieces(job.cluster, job.proc)
                     for event in piece.columns.events(piece.access_point)
                 )
-                if one.job.access_point == job.access_point
+                if sequence.job.access_point == job.access_point
             ]
         return []
 
@@ -104,7 +108,7 @@ def wherever_possible(store: Path | None, margin_seconds: float = 60.0) -> Look:
 
 
 def is_open(action: Action) -> bool:
-    """Tell whether what came of an action may still change."""
+    """Tell whether the outcome of an action may still change."""
     return (
         action.action == "release"
         and action.result is Result.DONE
@@ -115,18 +119,17 @@ def is_open(action: Action) -> bool:
 def past_with_effects(
     look: Look, store: Path | None, now: float, *, since: float = 0.0
 ) -> list[Action]:
-    """Return all actions with what came of them, and keep that in the ledgers it is new to."""
-    found = past_actions(store, since=since)
-    before = [action for _, action in found]
-    after = look.at(before, now)
-    for place in {path for path, _ in found}:
+    """Return all actions with their outcomes, and record new outcomes in their ledgers."""
+    recorded = past_actions(store, since=since)
+    after = look.at([action for _, action in recorded], now)
+    for place in {path for path, _ in recorded}:
         changed = [
             new
-            for (path, old), new in zip(found, after, strict=True)
+            for (path, old), new in zip(recorded, after, strict=True)
             if path == place and new != old
         ]
         if changed:
-            # Whoever may not write there has still seen it.
+            # Without write permission the outcomes are still returned.
             with contextlib.suppress(AdviceError), Ledger(place) as ledger:
                 ledger.finish(changed)
     return after
@@ -155,7 +158,7 @@ def by_ad(action: Action, ad: Mapping[str, Any], now: float, margin_seconds: flo
 
 
 def by_episode(action: Action, episode: HoldEpisode) -> Action:
-    """Judge a release by what the log says after the hold."""
+    """Judge a release by the events after the hold."""
     effect = _EFFECTS.get(outcome_of(episode))
     if effect is None:
         return action
@@ -163,7 +166,7 @@ def by_episode(action: Action, episode: HoldEpisode) -> Action:
 
 
 def _with(action: Action, effect: Effect, at: float) -> Action:
-    """Take up what is new; that a run is past its hold is noted once."""
+    """Return the action with a new effect; the time of an effect already known stays."""
     if action.effect is effect:
         return action
     return replace(action, effect=effect, effect_at=at)
@@ -181,4 +184,8 @@ def _logged(action: Action, logs: dict[str, list[JobSequence]]) -> list[JobSeque
         logs[path] = []
         with contextlib.suppress(AdviceError, OSError):
             logs[path] = sequences(read_log(path, Clock(find_zone(None))).events())
-    return [one for one in logs[path] if (one.job.cluster, one.job.proc) == (job.cluster, job.proc)]
+    return [
+        sequence
+        for sequence in logs[path]
+        if (sequence.job.cluster, sequence.job.proc) == (job.cluster, job.proc)
+    ]

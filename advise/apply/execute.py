@@ -1,4 +1,4 @@
-"""Act on advice: plan, ask, write down, do, look what HTCondor made of it, and say so."""
+"""Act on advice: plan, ask, record in the ledger, act, check the result and report it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from condor_advice.advise.apply.effects import Look, past_with_effects
 from condor_advice.advise.apply.plan import (
+    ApplyLimits,
+    ApplyPlan,
+    ApplyStep,
     Case,
     Choice,
-    Limits,
-    Plan,
     Standing,
-    Step,
     Wishes,
-    case_of,
     make_plan,
 )
+from condor_advice.advise.because import Grounds
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
 from condor_advice.gather.live import AccessPoint, HeldSince, Refused
+
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
 
 AT_ONCE = 200  # jobs per request: a constraint that names them stays readable for the schedd
 STANDING_ATTRIBUTES = (
@@ -45,12 +48,12 @@ STANDING_ATTRIBUTES = (
 class Applied:
     """What was chosen for each job, and what was done."""
 
-    plan: Plan
+    plan: ApplyPlan
     actions: Mapping[JobId, Sequence[Action]]
     agreed: bool  # False: the answer to the question was no
 
     def failed(self) -> list[Action]:
-        """Return what was tried and did not work; that somebody was faster is no failure."""
+        """Return the actions that failed; a job that somebody else handled first is no failure."""
         wrong = (Result.REFUSED, Result.FAILED)
         return [a for actions in self.actions.values() for a in actions if a.result in wrong]
 
@@ -60,6 +63,7 @@ class Applied:
             str(choice.case.job): {
                 "step": choice.step.value,
                 "why": choice.why,
+                "why_id": choice.grounds.id,
                 "canary": choice.canary,
                 "until": None if choice.until is None else _utc(choice.until),
                 "actions": [
@@ -102,46 +106,44 @@ def action_as_dict(action: Action) -> dict[str, Any]:
 
 
 def apply(
-    answers: Sequence[Mapping[str, Any]],
+    advices: Sequence[Advice],
     point: AccessPoint,
     store: Path | None,
-    limits: Limits,
+    limits: ApplyLimits,
     wishes: Wishes,
-    agree: Callable[[Plan], bool],
+    agree: Callable[[ApplyPlan], bool],
 ) -> Applied:
-    """Act on answers about jobs of one access point, as far as the limits and the caller allow.
+    """Act on advice about jobs of one access point, as far as the limits and the caller allow.
 
-    `agree` is shown what would be done and decides; it is not asked when that is nothing.
+    `agree` gets the plan and decides; it is not called when there is nothing to do.
     """
-    standings = standings_of(point, answers)
-    cases = [_case(answer, standings, point.name) for answer in answers]
+    cases = [Case.of(advice, now()) for advice in advices]
     look = Look(point, store, limits.canary_margin_seconds)
     since = now() - 3600 * max(24.0, limits.canary_memory_hours)
 
-    def plan(standings: Mapping[JobId, Standing]) -> Plan:
+    def plan(standings: Mapping[JobId, Standing]) -> ApplyPlan:
         past = past_with_effects(look, store, now(), since=since)
         return make_plan(cases, standings, past, limits, wishes, now())
 
-    first = plan(standings)
+    first = plan(standings_of(point, cases))
     if not first.acts():
         return Applied(first, {}, agreed=True)
     if not agree(first):
         return Applied(first, {}, agreed=False)
     place = ledger_path(store)
-    # Somebody thought about the question, and a cron job may have acted meanwhile: what was
-    # agreed to is done as far as it would still be chosen.
+    # While the caller considered the question, a cron job may have acted: of what was agreed to,
+    # only what would still be chosen is done.
     with _one_at_a_time(place), Ledger(place) as ledger:
         agreed = {choice.case.job: choice.step for choice in first.acts()}
-        second = plan(standings_of(point, answers))
+        second = plan(standings_of(point, cases))
         chosen = [c for c in second.acts() if agreed.get(c.case.job) is c.step]
         return Applied(second, _Doing(point, ledger).do(chosen), agreed=True)
 
 
-def standings_of(point: AccessPoint, answers: Sequence[Mapping[str, Any]]) -> dict[JobId, Standing]:
-    """Ask how the jobs stand now, with one query."""
-    ids = [tuple(map(int, answer["job"].split("."))) for answer in answers]
-    live = point.jobs([(cluster, proc) for cluster, proc in ids], STANDING_ATTRIBUTES)
-    return {one.job: _standing(one.ad) for one in live}
+def standings_of(point: AccessPoint, cases: Sequence[Case]) -> dict[JobId, Standing]:
+    """Return the state of the jobs in the queue, with one query."""
+    ids = [(case.job.cluster, case.job.proc) for case in cases]
+    return {live.job: _standing(live.ad) for live in point.jobs(ids, STANDING_ATTRIBUTES)}
 
 
 def _standing(ad: Mapping[str, Any]) -> Standing:
@@ -163,15 +165,8 @@ def _standing(ad: Mapping[str, Any]) -> Standing:
     )
 
 
-def _case(answer: Mapping[str, Any], standings: Mapping[JobId, Standing], name: str) -> Case:
-    cluster, proc = (int(part) for part in answer["job"].split("."))
-    standing = standings.get(JobId(name, cluster, proc))
-    owner = standing.owner if standing else ""
-    return case_of({**answer, "access_point": name}, owner, now())
-
-
 class _Doing:
-    """One round of actions, each written down before it is tried."""
+    """One round of actions, each recorded in the ledger before it is tried."""
 
     def __init__(self, point: AccessPoint, ledger: Ledger) -> None:
         self.point, self.ledger = point, ledger
@@ -179,15 +174,17 @@ class _Doing:
         self.actions: dict[JobId, list[Action]] = defaultdict(list)
 
     def do(self, chosen: Sequence[Choice]) -> dict[JobId, list[Action]]:
-        """Edit what is to be edited, then release and remove."""
-        edited = self._edit([choice for choice in chosen if choice.step is Step.EDIT])
-        released = [choice for choice in chosen if choice.step is Step.RELEASE]
+        """Edit, then release, then remove."""
+        edited = self._edit([choice for choice in chosen if choice.step is ApplyStep.EDIT])
+        released = [choice for choice in chosen if choice.step is ApplyStep.RELEASE]
         self._end([*released, *edited], "release", "condor_release", self.point.release)
-        removed = [choice for choice in chosen if choice.step is Step.REMOVE]
+        removed = [choice for choice in chosen if choice.step is ApplyStep.REMOVE]
         self._end(removed, "remove", "condor_rm", self.point.remove)
         return dict(self.actions)
 
-    def _begin(self, choices: Sequence[Choice], action: str, commands: Sequence[str]) -> list[Any]:
+    def _begin(
+        self, choices: Sequence[Choice], action: str, commands: Sequence[str]
+    ) -> list[tuple[Choice, Action]]:
         at = now()
         begun = self.ledger.begin(
             [
@@ -218,24 +215,22 @@ class _Doing:
             groups[choice.case.edits].append(choice)
         ready = []
         for edits, members in groups.items():
+            words = " ".join(f"{name} {shlex.quote(value)}" for name, value in edits)
             for some in _chunks(members):
-                ready += self._edit_alike(edits, some)
+                commands = [f"condor_qedit {choice.case.job} {words}" for choice in some]
+                ready += self._edit_alike(edits, self._begin(some, "edit", commands))
         return ready
 
     def _edit_alike(
-        self, edits: Sequence[tuple[str, str]], choices: Sequence[Choice]
+        self, edits: Sequence[tuple[str, str]], begun: Sequence[tuple[Choice, Action]]
     ) -> list[Choice]:
-        texts = [f"{name} {_quoted(value)}" for name, value in edits]
-        commands = [f"condor_qedit {choice.case.job} {' '.join(texts)}" for choice in choices]
-        begun = self._begin(choices, "edit", commands)
+        choices = [choice for choice, _ in begun]
         try:
             for name, value in edits:
                 self.point.edit([_held(choice) for choice in choices], name, value)
         except Refused as error:
-            if len(choices) > 1:  # one of them spoils it for all: find out which
-                self._finish([replace(a, result=Result.FAILED, message="see below")
-                              for _, a in begun])  # fmt: skip
-                return [done for one in choices for done in self._edit_alike(edits, [one])]
+            if len(begun) > 1:  # one job spoils it for all: find out which
+                return [choice for pair in begun for choice in self._edit_alike(edits, [pair])]
             self._finish([replace(a, result=Result.REFUSED, message=str(error)) for _, a in begun])
             return []
         except AdviceError as error:
@@ -252,7 +247,7 @@ class _Doing:
                 done.append(replace(action, result=Result.DONE))
                 ready.append(choice)
             else:
-                message = "the schedd took the edit, and the job ad does not show it"
+                message = "the schedd accepted the edit, but the job ad does not show it"
                 done.append(replace(action, result=Result.FAILED, message=message))
         self._finish(done)
         return ready
@@ -280,21 +275,21 @@ class _Doing:
     def _judged(
         self, choice: Choice, action: Action, ads: Mapping[JobId, Mapping[str, Any]]
     ) -> Action:
-        """Say what became of a release or a removal, by the marks it left in the job ad."""
+        """Return an action with its result, by the mark that it left in the job ad."""
         ad = ads.get(choice.case.job)
         name = "ReleaseReason" if action.action == "release" else "RemoveReason"
         if ad is not None and self.mark in str(ad.get(name, "")):
             return replace(action, result=Result.DONE)
         if ad is not None and _still(choice, ad):
             owner = choice.standing.owner if choice.standing else "?"
-            message = f"HTCondor refused: it is {owner}'s job, or the site limits releases"
+            message = f"HTCondor refused: the job belongs to {owner}, or the site limits releases"
             return replace(action, result=Result.REFUSED, message=message)
         return replace(action, result=Result.TOO_LATE, message=_why_late(ad))
 
     def _ads(
         self, choices: Sequence[Choice], attributes: Sequence[str]
     ) -> dict[JobId, Mapping[str, Any]]:
-        """Return the ads of jobs in the queue, or as they left it a moment ago."""
+        """Return the ads of jobs in the queue, or that left it a moment ago."""
         jobs = [choice.case.job for choice in choices]
         ids = [(job.cluster, job.proc) for job in jobs]
         with contextlib.suppress(AdviceError):
@@ -308,15 +303,15 @@ class _Doing:
 def _by_reason(
     begun: Sequence[tuple[Choice, Action]], mark: str
 ) -> dict[str, list[tuple[Choice, Action]]]:
-    """Group by what the job's log will say: the schedd takes one reason per request."""
-    found: dict[str, list[tuple[Choice, Action]]] = defaultdict(list)
+    """Group by the reason written into the job's log: the schedd takes one per request."""
+    groups: dict[str, list[tuple[Choice, Action]]] = defaultdict(list)
     for choice, action in begun:
         given = choice.case.given
         chance = f"{given.p_success:.1f}"  # coarse, so that many jobs share one request
-        found[f"condor-advice: {given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
+        groups[f"condor-advice: {given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
             (choice, action)
         )
-    return found
+    return groups
 
 
 def _chunks(choices: Sequence[Choice]) -> Iterator[Sequence[Choice]]:
@@ -331,7 +326,7 @@ def _held(choice: Choice) -> HeldSince:
 
 
 def _still(choice: Choice, ad: Mapping[str, Any]) -> bool:
-    """Tell whether the job is in the same hold as when it was looked at."""
+    """Tell whether the job is in the same hold as when it was planned."""
     assert choice.standing is not None
     entered = ad.get("EnteredCurrentStatus")
     return ad.get("JobStatus") == JobStatus.HELD and entered == choice.standing.entered
@@ -341,7 +336,7 @@ def _why_late(ad: Mapping[str, Any] | None) -> str:
     if ad is None or ad.get("JobStatus") == JobStatus.REMOVED:
         return "it had left the queue"
     if ad.get("JobStatus") == JobStatus.HELD:
-        return "it had been held anew"
+        return "it had been held again"
     return "somebody else had released it"
 
 
@@ -351,53 +346,48 @@ def _same(value: Any, expression: str) -> bool:
 
     try:
         wanted = classad2.ExprTree(expression).eval()
-    except Exception:  # an expression over the ad: its text must do
+    except Exception:  # an expression over the ad: compare its text
         return bool(str(value) == expression)
     return bool(value == wanted) or str(value) == expression
 
 
-def _quoted(expression: str) -> str:
-    """Quote an expression for the shell where it needs it."""
-    return shlex.quote(expression)
-
-
 @contextlib.contextmanager
 def _one_at_a_time(ledger: Path) -> Iterator[None]:
-    """Keep two runs from sending the same jobs, or canaries of their own, at the same time."""
+    """Keep two runs from releasing the same jobs, or canaries of their own, at the same time."""
     lock = ledger.with_name(f"{ledger.name}.acting")
     try:
         ledger.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise UsageError(f"{lock}: cannot be written ({error.strerror})") from None
+        raise UsageError(f"{lock}: cannot write the lock file ({error.strerror})") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AdviceError(
-                "another condor-advice is acting on jobs at this moment; nothing was done here. "
-                "Run it again in a while"
+                "another condor-advice is acting on jobs at this moment, so this one did nothing; "
+                "run it again in a while"
             ) from None
         yield
     finally:
         os.close(handle)
 
 
-# What is said.
+# ---- for people ------------------------------------------------------------------------------
 
 
-def summary(plan: Plan) -> str:
-    """Say what would be done now, what waits and what is left alone, jobs of one kind in a line."""
+def summary(plan: ApplyPlan) -> str:
+    """Return what would be done, what waits and what is left alone, one line per kind of job."""
     lines = []
     if plan.breaker:
         lines.append(click.style(f"stopped: {plan.breaker}", fg="red", bold=True))
-    for step in Step:
-        kinds: dict[tuple[str, str, bool, str], list[Choice]] = defaultdict(list)
+    for step in ApplyStep:
+        kinds: dict[tuple[Grounds, str, bool, str], list[Choice]] = defaultdict(list)
         for choice in plan.choices:
             if choice.step is step:
                 about = ", ".join(f"{name} {value}" for name, value in choice.case.edits)
-                shown = about if step is Step.EDIT else ""
-                kinds[choice.why, choice.case.label, choice.canary, shown].append(choice)
+                shown = about if step is ApplyStep.EDIT else ""
+                kinds[choice.grounds, choice.case.label, choice.canary, shown].append(choice)
         for (why, label, _, about), members in kinds.items():
             until = min((c.until for c in members if c.until is not None), default=None)
             when = f", until {_local(until)}" if until is not None else ""
@@ -406,11 +396,11 @@ def summary(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def question(plan: Plan, caller: str) -> str:
-    """Ask for what is about to be done, in one line."""
+def question(plan: ApplyPlan, caller: str) -> str:
+    """Return the question whether to do what is planned, in one line."""
     parts = []
-    for step, verb in ((Step.RELEASE, "release"), (Step.EDIT, "edit and release"),
-                       (Step.REMOVE, "remove")):  # fmt: skip
+    for step, verb in ((ApplyStep.RELEASE, "release"), (ApplyStep.EDIT, "edit and release"),
+                       (ApplyStep.REMOVE, "remove")):  # fmt: skip
         count = sum(choice.step is step for choice in plan.choices)
         if count:
             parts.append(f"{verb} {count} job{'s' if count > 1 else ''}")
@@ -421,24 +411,28 @@ def question(plan: Plan, caller: str) -> str:
 
 
 def outcome(applied: Applied) -> str:
-    """Say what was done, and what did not work, by job."""
+    """Return what was done, and by job what did not work."""
     lines = []
     done: dict[str, list[str]] = defaultdict(list)
     for job, actions in applied.actions.items():
         for action in actions:
             if action.result is Result.DONE:
                 done[action.action].append(str(job))
-            elif action.message != "see below":
+            else:
                 lines.append(f"{job}: {action.action} {action.result.value}: {action.message}")
     words = {"edit": "edited", "release": "released", "remove": "removed"}
     lines = [f"{words[name]}: {_named(done[name])}" for name in words if name in done] + lines
-    waiting = [c for c in applied.plan.choices if c.step is Step.WAIT]
+    waiting = [c for c in applied.plan.choices if c.step is ApplyStep.WAIT]
     if waiting:
         lines.append(
-            f"{len(waiting)} wait: run the same command again later, or with --watch, "
-            "and it goes on from here"
+            f"{_waiting(len(waiting))}: run the same command again later, or with --watch, to "
+            "continue"
         )
     return "\n".join(lines)
+
+
+def _waiting(count: int) -> str:
+    return "1 job waits" if count == 1 else f"{count} jobs wait"
 
 
 def _ids(members: Sequence[Choice]) -> str:

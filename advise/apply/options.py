@@ -1,4 +1,4 @@
-"""The options by which `condor-advice` acts, and the talk with the caller about it."""
+"""The options with which `condor-advice` acts on its advice, and the dialogue with the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from condor_advice.gather.errors import AdviceError, UsageError
 
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
-    from condor_advice.advise.apply.plan import Plan
+    from condor_advice.advise.apply.plan import ApplyPlan
 
 _OPTIONS = (
     click.option(
@@ -24,19 +24,19 @@ _OPTIONS = (
         "--confidence",
         type=click.FloatRange(0, 1),
         metavar="P",
-        help="With --apply: release only what succeeds with at least this chance.",
+        help="With --apply: release only jobs whose chance of success is at least P.",
     ),
-    click.option("--fix", is_flag=True, help="With --apply: also edit and release what needs it."),
-    click.option("--remove", is_flag=True, help="With --apply: also remove what is advised."),
+    click.option("--fix", is_flag=True, help="With --apply: also edit and release jobs to fix."),
+    click.option("--remove", is_flag=True, help="With --apply: also remove jobs to remove."),
 )
 
 
 class ActionsFailed(AdviceError):
-    """Some of what was tried did not work."""
+    """Some actions failed."""
 
 
 def apply_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command; it gets acts, yes, confidence, fix and remove."""
+    """Add the options to a command, as parameters acts, yes, confidence, fix and remove."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -44,32 +44,31 @@ def apply_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(slots=True)
 class Acting:
-    """Acts on advice as the options say; once agreed to, `--watch` goes on without asking."""
+    """Acts on advice as the options say; after one agreement `--watch` no longer asks."""
 
     acts: bool
     yes: bool
     confidence: float | None
     fix: bool
     remove: bool
-    quiet: bool = False  # what is said goes to stderr: stdout is for JSON
+    quiet: bool = False  # messages go to stderr: stdout is for JSON
     failures: list[str] = field(default_factory=list)
 
     def check(self, **elsewhere: object) -> None:
-        """Refuse what makes no sense before any work is done.
+        """Refuse options that contradict each other, before any work is done.
 
-        `elsewhere` are options that answer from other places than the queue.
+        `elsewhere` are options that take the answer from other places than the queue.
         """
         if not self.acts:
-            for name in ("yes", "fix", "remove"):
-                if getattr(self, name):
+            given = {"yes": self.yes, "fix": self.fix, "remove": self.remove}
+            for name, is_given in (given | {"confidence": self.confidence is not None}).items():
+                if is_given:
                     raise UsageError(f"--{name} says how to act; add --apply")
-            if self.confidence is not None:
-                raise UsageError("--confidence says how to act; add --apply")
             return
         for name, value in elsewhere.items():
             if value:
                 raise UsageError(
-                    f"--apply acts on the queue as it is now; leave --{name} out "
+                    f"--apply acts on the queue as it is now; leave out --{name} "
                     "(CONDOR_ADVICE_STORE names the store to learn from)"
                 )
         if not self.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -78,25 +77,24 @@ class Acting:
             )
 
     def on(self, advices: Sequence[Advice]) -> dict[str, dict[str, Any]]:
-        """Act, say what was done, and return what `--json` shows of it, by job."""
+        """Act, report what was done, and return what `--json` shows of it, by job."""
         from condor_advice.advise.apply.execute import apply, outcome, summary
-        from condor_advice.advise.apply.plan import Limits, Wishes
+        from condor_advice.advise.apply.plan import ApplyLimits, Wishes
         from condor_advice.advise.site import load_site
         from condor_advice.gather.live import AccessPoint, local_access_point
 
-        limits = Limits.read(load_site().acting)
+        limits = ApplyLimits.read(load_site().acting)
         wishes = Wishes(self.confidence, self.fix, self.remove)
         if any(not advice.hold.ad for advice in advices):
             raise AdviceError(
-                "the schedd did not answer, so there is nothing to act on; nothing was done"
+                "the schedd did not answer, so there is nothing to act on and nothing was done"
             )
         name = advices[0].hold.job.access_point
         point = AccessPoint.find(None if name == local_access_point() else name)
-        answers = [advice.as_dict() for advice in advices]
-        applied = apply(answers, point, None, limits, wishes, self._agree)
+        applied = apply(advices, point, None, limits, wishes, self._agree)
         if not applied.plan.acts():
             self._say(summary(applied.plan))
-            self._say("Nothing is to be done now.")
+            self._say("There is nothing to do now.")
         self._say(outcome(applied) if applied.agreed else "Nothing was done.")
         self.failures += [
             f"{action.advice.job} ({action.action} {action.result.value})"
@@ -105,14 +103,14 @@ class Acting:
         return applied.by_job()
 
     def finish(self) -> None:
-        """Fail if anything that was tried did not work."""
+        """Raise ActionsFailed if any action failed."""
         if self.failures:
             raise ActionsFailed(
-                f"not all worked: {', '.join(self.failures)}; "
-                "`condor-advice history` says why, and shows what did"
+                f"some actions failed: {', '.join(self.failures)}; "
+                "`condor-advice history` says why, and what was done"
             )
 
-    def _agree(self, plan: Plan) -> bool:
+    def _agree(self, plan: ApplyPlan) -> bool:
         from condor_advice.advise.advice import caller
         from condor_advice.advise.apply.execute import question, summary
 
@@ -120,7 +118,7 @@ class Acting:
         if self.yes:
             return True
         agreed = click.confirm(question(plan, caller()), default=False, err=True)
-        self.yes = agreed  # with --watch: for as long as it goes on
+        self.yes = agreed  # with --watch: for the following rounds too
         return agreed
 
     def _say(self, text: str) -> None:

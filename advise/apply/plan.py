@@ -1,54 +1,60 @@
-"""Decide what may be done about advice now: which jobs go first, which wait, which are left alone.
+"""Decide what to do about advice now: which jobs go first, which wait, which are left alone.
 
-Nothing here talks to HTCondor. `make_plan` takes the advice, how the jobs stand, and what was done
-before and came of it, and returns a choice for each job. What was done before comes from the
-ledger, so a second run, a cron job or `--watch` goes on where the first one stopped.
+Nothing here talks to HTCondor. `make_plan` takes the advice, the jobs' current state in the queue,
+and past actions with their outcomes, and returns a choice for each job. Past actions come from the
+ledger, so a second run, a cron job or `--watch` continues where the first one stopped.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from condor_advice.advise.because import Grounds, StepReason
 from condor_advice.gather.errors import UsageError
-from condor_advice.gather.events import JobId, JobStatus
+from condor_advice.gather.events import HoldCode, JobId, JobStatus
 from condor_advice.gather.ledger import Action, Effect, GivenAdvice, Result
+from condor_advice.model.held.rules import Verdict
 from condor_advice.preprocess.holds.hold_reasons import acting_user
 
-# Held on purpose by a person, not begun yet, or still being spooled: never ours to decide.
-HELD_BY_SOMEBODY, SUBMITTED_ON_HOLD, SPOOLING = 1, 15, 16
-NEVER = (HELD_BY_SOMEBODY, SUBMITTED_ON_HOLD, SPOOLING)
-# Set by staff through SYSTEM_PERIODIC_HOLD: not to be released as it is.
-SITE_POLICY = (26, 27)
-# Held when its output came back: only its end shows that it is past that point.
-AT_THE_END = (12, 33, 44)
+if TYPE_CHECKING:
+    from condor_advice.advise.advice import Advice
+
+# Set by administrators through SYSTEM_PERIODIC_HOLD: not to be released as it is.
+SITE_POLICY = (HoldCode.SYSTEM_POLICY, HoldCode.SYSTEM_POLICY_UNDEFINED)
+# Held when its output was transferred: only the job's end shows that it got past that point.
+AT_THE_END = (
+    HoldCode.TRANSFER_OUTPUT_ERROR,
+    HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED,
+    HoldCode.POST_SCRIPT_FAILED,
+)
+# Acting asks for more than SAME_HOLD_SECONDS: a job may be released and held again within those.
+UNCHANGED_HOLD_SECONDS = 2.0
 
 GOOD = (Effect.PAST, Effect.SUCCEEDED)
 BAD = (Effect.HELD_AGAIN, Effect.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApplyLimits:
     """How far acting may go; the section [acting] of the site's configuration."""
 
-    confidence: float = 0.5  # release only what succeeds with at least this chance
-    canary_above: int = 3  # a larger group of one reason sends canaries first
+    confidence: float = 0.5  # release only jobs that succeed with at least this chance
+    canary_above: int = 3  # a group of one reason larger than this sends canaries first
     canary_jobs: int = 2
-    canary_margin_seconds: float = 60.0  # so much longer than it ran until it was held
-    canary_patience_hours: float = 6.0  # then an undecided canary no longer keeps the rest waiting
-    canary_rest_hours: float = 2.0  # after canaries came back, before new ones go
-    canary_memory_hours: float = 24.0  # older outcomes say nothing about now
+    canary_margin_seconds: float = 60.0  # how much longer than before its hold a canary must run
+    canary_patience_hours: float = 6.0  # how long the rest waits for an undecided canary
+    canary_rest_hours: float = 2.0  # pause after canaries came back, before new ones go
+    canary_memory_hours: float = 24.0  # older outcomes are ignored
     actions_per_hour: int = 500
     backoff_minutes: float = 5.0  # before the second release, doubled for each further one
     backoff_most_hours: float = 24.0
-    most_holds: int = 10  # held more often: no longer released
+    most_holds: int = 10  # a job held more often is no longer released
     breaker_window_minutes: float = 60.0
     breaker_holds: int = 5  # releases that came back within the window ...
     breaker_share: float = 0.5  # ... and make up more than this share open the breaker
@@ -56,14 +62,14 @@ class Limits:
     leave_reasons: tuple[str, ...] = ()  # regular expressions, case ignored
 
     @classmethod
-    def read(cls, section: Mapping[str, Any]) -> Limits:
+    def read(cls, section: Mapping[str, Any]) -> ApplyLimits:
         """Take limits from configuration; an unknown or impossible one is an error."""
-        known = {one.name: one for one in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in section.items():
             if name not in known:
                 raise UsageError(
-                    f"[acting] {name}: no such setting; there are {', '.join(sorted(known))}"
+                    f"[acting] {name}: no such setting; known are {', '.join(sorted(known))}"
                 )
             default = getattr(cls(), name)
             if isinstance(default, tuple):
@@ -71,7 +77,7 @@ class Limits:
                     raise UsageError(f"[acting] {name} = {value!r}: write a list, as in [1, 2]")
                 values[name] = tuple(value)
             elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise UsageError(f"[acting] {name} = {value!r}: a number from 0 up is wanted")
+                raise UsageError(f"[acting] {name} = {value!r}: must be a number of at least 0")
             else:
                 values[name] = type(default)(value)
         for text in values.get("leave_reasons", ()):
@@ -82,7 +88,7 @@ class Limits:
         return cls(**values)
 
     def wait_seconds(self, hold_number: int) -> float:
-        """How long a job must have been held before it is released: longer for each hold."""
+        """Return how long a job must have been held before its release: longer for each hold."""
         if hold_number <= 1:
             return 0.0
         minutes = self.backoff_minutes * 2.0 ** min(hold_number - 2, 30)
@@ -100,7 +106,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a job stands in the queue now."""
+    """The state of a job in the queue now."""
 
     owner: str
     status: int
@@ -118,17 +124,36 @@ class Case:
     given: GivenAdvice
     label: str  # the reason in a few words
     edits: tuple[tuple[str, str], ...]  # attribute and expression
-    by_hand: bool  # the remedy has a part that no command of HTCondor's does
+    by_hand: bool  # a part of the remedy cannot be done with HTCondor's commands
     not_before: float | None  # the advice is to wait until then
-    gone: bool = False  # the cause was seen to be gone, which the chance does not know
+    gone: bool = False  # the cause is gone, which the chance does not take into account
+
+    @classmethod
+    def of(cls, advice: Advice, at: float) -> Case:
+        """Take from an advice what acting needs; it is given at a time in UTC seconds."""
+        remedy = advice.remedy
+        when = remedy.not_before
+        return cls(
+            given=advice.given(at),
+            label=advice.rule.name,
+            edits=remedy.edits,
+            by_hand=remedy.by_hand,
+            not_before=when.timestamp() if when else None,
+            gone=remedy.gone,
+        )
 
     @property
     def job(self) -> JobId:
         """The job it is about."""
         return self.given.job
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the advice is."""
+        return Verdict(self.given.verdict)
 
-class Step(Enum):
+
+class ApplyStep(Enum):
     """What is chosen for a job."""
 
     RELEASE = "release"
@@ -138,7 +163,7 @@ class Step(Enum):
     LEAVE = "leave alone"
 
 
-ACTS = (Step.RELEASE, Step.EDIT, Step.REMOVE)
+ACTS = (ApplyStep.RELEASE, ApplyStep.EDIT, ApplyStep.REMOVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +171,29 @@ class Choice:
     """What is done about one job now, and why."""
 
     case: Case
-    step: Step
-    why: str
+    step: ApplyStep
+    grounds: Grounds
     canary: bool = False
-    until: float | None = None  # when waiting has an end that is known
+    until: float | None = None  # when waiting ends, if that is known
     standing: Standing | None = None
 
     @property
+    def why(self) -> str:
+        """Why this step, in a few words."""
+        return str(self.grounds)
+
+    @property
     def batch(self) -> str:
-        """What its group is called in the ledger."""
+        """The name of its group in the ledger."""
         return batch_of(self.case.given)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A choice for each job, and what stops everything, if something does."""
+class ApplyPlan:
+    """A choice for each job, and what stops all releases, if something does."""
 
     choices: tuple[Choice, ...]
-    breaker: str = ""  # why nothing is released now
+    breaker: Grounds | None = None  # why nothing is released now
 
     def acts(self) -> list[Choice]:
         """Return the choices that change something."""
@@ -175,84 +205,17 @@ def batch_of(given: GivenAdvice) -> str:
     return f"{given.verdict} {given.template} {given.code}/{given.subcode} {given.owner}"
 
 
-def case_of(answer: Mapping[str, Any], owner: str, at: float) -> Case:
-    """Take what acting needs from an advice, in the form that `--json` prints."""
-    cluster, proc = (int(part) for part in answer["job"].split("."))
-    hold, remedy = answer["hold"], answer["remedy"]
-    given = GivenAdvice(
-        at=at,
-        access_point=answer.get("access_point") or "",
-        cluster=cluster,
-        proc=proc,
-        hold_number=hold["number"] or 1,
-        held_at=datetime.fromisoformat(hold["at"].replace("Z", "+00:00")).timestamp(),
-        verdict=answer["verdict"],
-        p_success=answer["p_success"],
-        source=answer["source"],
-        model=answer["model"],
-        template=hold["template"],
-        owner=owner,
-        code=hold["code"],
-        subcode=hold["subcode"],
-    )
-    edits, by_hand = read_commands(remedy["commands"], answer["job"])
-    by_hand = by_hand or bool(remedy.get("by_hand"))
-    later = remedy.get("not_before")
-    not_before = datetime.fromisoformat(later.replace("Z", "+00:00")).timestamp() if later else None
-    label = hold.get("rule") or hold["template"]
-    return Case(given, label, edits, by_hand, not_before, bool(remedy.get("gone")))
-
-
-def read_commands(commands: Iterable[str], job: str) -> tuple[tuple[tuple[str, str], ...], bool]:
-    """Return the edits among printed commands, and whether anything else is to be done by hand.
-
-    What is applied is exactly what is printed, so it is read from there.
-    """
-    edits: list[tuple[str, str]] = []
-    by_hand = False
-    for command in commands:
-        for words in _simple_commands(command):
-            if words[:2] == ["condor_qedit", job] and len(words) >= 3:
-                edits += _edits(words[2:])
-            elif words not in (["condor_release", job], ["condor_rm", job]):
-                by_hand = True
-    return tuple(edits), by_hand
-
-
-def _simple_commands(command: str) -> list[list[str]]:
-    """Split a line at `&&` as a shell would: not within quotes."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars="&;|<>")
-    lexer.whitespace_split = True
-    found: list[list[str]] = [[]]
-    try:
-        for word in lexer:
-            if word == "&&":
-                found.append([])
-            else:
-                found[-1].append(word)
-    except ValueError:
-        return [[command]]  # not finished: nothing to be applied
-    return found
-
-
-def _edits(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Read `Attribute expression ...`, or `Attribute=expression ...`, as condor_qedit does."""
-    if "=" in words[0]:
-        return [(name, value) for name, _, value in (word.partition("=") for word in words)]
-    return list(zip(words[::2], words[1::2], strict=False))
-
-
 def make_plan(
     cases: Sequence[Case],
     standings: Mapping[JobId, Standing],
     past: Sequence[Action],
-    limits: Limits,
+    limits: ApplyLimits,
     wishes: Wishes,
     now: float,
-) -> Plan:
+) -> ApplyPlan:
     """Choose for each job, in the order of the cases.
 
-    `past` are actions with what came of them by now; a job without a standing has left the
+    `past` are past actions with their outcomes so far; a job without a standing has left the
     queue.
     """
     breaker = open_breaker(past, limits, now)
@@ -272,118 +235,123 @@ def make_plan(
             groups[choice.batch].append(choice)
     for batch, members in groups.items():
         for choice in _together(batch, members, past, limits, now):
-            if breaker and choice.step in (Step.RELEASE, Step.EDIT):
-                choice = _instead(choice, Step.WAIT, breaker)
+            if breaker and choice.step in (ApplyStep.RELEASE, ApplyStep.EDIT):
+                choice = _instead(choice, ApplyStep.WAIT, breaker)
             choices[choice.case.job] = choice
-    # Canaries first: should the hour's room run out, what is learned is worth most.
+    # Canaries first: if the hourly cap cuts the list, their outcomes are worth most.
     acting = sorted((c for c in choices.values() if c.step in ACTS), key=lambda c: not c.canary)
     for choice in acting[max(0, room) :]:
-        why = f"{limits.actions_per_hour} actions were taken within an hour, which is the cap"
-        choices[choice.case.job] = _instead(choice, Step.WAIT, why)
-    return Plan(tuple(choices[case.job] for case in cases), breaker)
+        cap = StepReason.HOURLY_CAP.given(cap=limits.actions_per_hour)
+        choices[choice.case.job] = _instead(choice, ApplyStep.WAIT, cap)
+    return ApplyPlan(tuple(choices[case.job] for case in cases), breaker)
 
 
 def _alone(
-    case: Case, standing: Standing | None, limits: Limits, wishes: Wishes, now: float
+    case: Case, standing: Standing | None, limits: ApplyLimits, wishes: Wishes, now: float
 ) -> Choice:
     """Choose for a job as if it were the only one."""
     given = case.given
 
-    def leave(why: str) -> Choice:
-        return Choice(case, Step.LEAVE, why, standing=standing)
+    def leave(reason: StepReason, **values: object) -> Choice:
+        return Choice(case, ApplyStep.LEAVE, reason.given(**values), standing=standing)
 
     if standing is None:
-        return leave("it has left the queue")
+        return leave(StepReason.LEFT_QUEUE)
     if standing.status != JobStatus.HELD:
-        return leave("it is no longer on hold")
-    # A log's time of the hold and the schedd's may differ by a second.
-    if abs(standing.entered - given.held_at) > 2:
-        return leave("it was held anew since the advice; ask again")
+        return leave(StepReason.NOT_HELD)
+    if abs(standing.entered - given.held_at) > UNCHANGED_HOLD_SECONDS:
+        return leave(StepReason.HELD_ANEW)
     code = standing.code if standing.code is not None else given.code
-    if why := _untouchable(code, standing, limits):
-        return leave(why)
+    if untouchable := _untouchable(code, standing, limits):
+        return Choice(case, ApplyStep.LEAVE, untouchable, standing=standing)
     confidence = limits.confidence if wishes.confidence is None else wishes.confidence
     if case.gone and wishes.confidence is None:
         confidence = 0.0
-    if given.verdict == "RELEASE":
+    if case.verdict is Verdict.RELEASE:
         if given.p_success < confidence:
-            return leave(
-                f"its chance, {given.p_success:.0%}, is below the {confidence:.0%} that acting "
-                "asks for; --confidence with a lower one releases it"
-            )
+            return leave(StepReason.BELOW_CONFIDENCE, chance=given.p_success, confidence=confidence)
         if code in SITE_POLICY:
-            return leave("a policy of the site holds it; release it yourself if you may")
-        step = Step.RELEASE
-    elif given.verdict == "FIX":
+            return leave(StepReason.SITE_POLICY)
+        step = ApplyStep.RELEASE
+    elif case.verdict is Verdict.FIX:
         if case.by_hand or not case.edits:
-            return leave("it needs you first; the advice says what to do")
+            return leave(StepReason.NEEDS_OWNER)
         if not wishes.fix:
-            return leave("--fix edits and releases it")
-        step = Step.EDIT
-    elif given.verdict == "REMOVE":
+            return leave(StepReason.NEEDS_FIX_OPTION)
+        step = ApplyStep.EDIT
+    elif case.verdict is Verdict.REMOVE:
         if not wishes.remove:
-            return leave("--remove removes it")
-        return Choice(case, Step.REMOVE, "advised", standing=standing)
+            return leave(StepReason.NEEDS_REMOVE_OPTION)
+        return Choice(case, ApplyStep.REMOVE, StepReason.ADVISED.given(), standing=standing)
     else:
-        return leave("the decision is yours")
+        return leave(StepReason.OWNERS_DECISION)
     if given.hold_number > limits.most_holds:
-        return leave(f"it was held {given.hold_number} times; the limit is {limits.most_holds}")
+        return leave(StepReason.TOO_MANY_HOLDS, number=given.hold_number, limit=limits.most_holds)
     due = standing.entered + limits.wait_seconds(given.hold_number)
-    why = f"it was held {given.hold_number} times, so it waits longer"
+    waits_for = StepReason.BACKOFF.given(number=given.hold_number)
     if case.not_before is not None and case.not_before > due:
-        due, why = case.not_before, "the cause needs time to pass"
+        due, waits_for = case.not_before, StepReason.CAUSE_NEEDS_TIME.given()
     if due > now:
-        return Choice(case, Step.WAIT, why, until=due, standing=standing)
-    return Choice(case, step, "advised", standing=standing)
+        return Choice(case, ApplyStep.WAIT, waits_for, until=due, standing=standing)
+    return Choice(case, step, StepReason.ADVISED.given(), standing=standing)
 
 
-def _untouchable(code: int | None, standing: Standing, limits: Limits) -> str:
-    """Say why nobody but its holder should touch this hold; nothing if anybody may."""
-    if code == HELD_BY_SOMEBODY:
+def _untouchable(code: int | None, standing: Standing, limits: ApplyLimits) -> Grounds | None:
+    """Return why nobody but its holder should touch this hold; None if anybody may.
+
+    A person holds it on purpose, it has not begun, it is still being spooled, or the site says so.
+    """
+    if code == HoldCode.USER_REQUEST:
         holder = acting_user(standing.reason)
         if holder and holder.split("@")[0] != standing.owner:
-            return f"{holder} holds it"
-        return "its owner holds it"
-    if code in NEVER:
-        return "it is meant to be on hold" if code == SUBMITTED_ON_HOLD else "it is being spooled"
+            return StepReason.SOMEBODY_HOLDS.given(holder=holder)
+        return StepReason.OWNER_HOLDS.given()
+    if code == HoldCode.SUBMITTED_ON_HOLD:
+        return StepReason.SUBMITTED_ON_HOLD.given()
+    if code == HoldCode.SPOOLING_INPUT:
+        return StepReason.SPOOLING.given()
     if code in limits.leave_codes:
-        return f"the site's configuration leaves holds of code {code} alone"
-    for text in limits.leave_reasons:
-        if re.search(text, standing.reason, re.IGNORECASE):
-            return f"the site's configuration leaves holds alone that say {text!r}"
-    return ""
+        return StepReason.SITE_LEAVES_CODE.given(code=code)
+    for pattern in limits.leave_reasons:
+        if re.search(pattern, standing.reason, re.IGNORECASE):
+            return StepReason.SITE_LEAVES_REASON.given(pattern=pattern)
+    return None
 
 
 def _together(
-    batch: str, members: Sequence[Choice], past: Sequence[Action], limits: Limits, now: float
+    batch: str, members: Sequence[Choice], past: Sequence[Action], limits: ApplyLimits, now: float
 ) -> list[Choice]:
-    """Send canaries first where many jobs share a reason, and the rest when those got through."""
-    if members[0].step is Step.REMOVE:
+    """Send canaries first where many jobs share a reason, and the rest once they succeed."""
+    if members[0].step is ApplyStep.REMOVE:
         return list(members)
     group = _Group.of(batch, past, limits, now)
     if group.waiting:
         named = ", ".join(str(action.advice.job) for action in group.waiting[:3])
-        why = f"{named} went first and must get past the point where it was held"
-        return [_instead(choice, Step.WAIT, why) for choice in members]
+        running = StepReason.CANARIES_RUNNING.given(canaries=named)
+        return [_instead(choice, ApplyStep.WAIT, running) for choice in members]
     if group.good > group.bad:
         return list(members)
     if group.bad and group.rests_until > now:
-        why = f"{group.bad} of {group.bad + group.good} that went first came back"
-        return [_instead(choice, Step.WAIT, why, until=group.rests_until) for choice in members]
+        back = StepReason.CANARIES_CAME_BACK.given(bad=group.bad, decided=group.bad + group.good)
+        return [
+            _instead(choice, ApplyStep.WAIT, back, until=group.rests_until) for choice in members
+        ]
     if len(members) <= limits.canary_above:
         return list(members)
     first = {choice.case.job for choice in _canaries(members, limits.canary_jobs)}
+    goes_first = StepReason.CANARY_FIRST.given(jobs=len(members))
+    waits = StepReason.CANARIES_GO_FIRST.given(canaries=len(first))
     return [
-        _instead(choice, choice.step, f"goes first, for {len(members)} jobs", canary=True)
+        _instead(choice, choice.step, goes_first, canary=True)
         if choice.case.job in first
-        else _instead(choice, Step.WAIT, f"{len(first)} of its kind go first")
+        else _instead(choice, ApplyStep.WAIT, waits)
         for choice in members
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What is known of a group from what was done before."""
+    """What past actions tell about a group."""
 
     waiting: Sequence[Action] = field(default_factory=tuple)  # canaries, undecided
     good: int = 0
@@ -391,8 +359,8 @@ class _Group:
     rests_until: float = -math.inf
 
     @classmethod
-    def of(cls, batch: str, past: Sequence[Action], limits: Limits, now: float) -> _Group:
-        """Sum up what was released for this reason, and came of it, lately."""
+    def of(cls, batch: str, past: Sequence[Action], limits: ApplyLimits, now: float) -> _Group:
+        """Sum up recent releases for this reason and their outcomes."""
         since = now - 3600 * limits.canary_memory_hours
         lately = [
             action
@@ -411,13 +379,13 @@ class _Group:
         good = sum(action.effect in GOOD for action in lately)
         bad = [action for action in lately if action.effect in BAD]
         last = max((action.effect_at or action.at for action in bad), default=-math.inf)
-        # Once more got through than came back, nobody waits for the slower ones.
+        # Once more succeeded than came back, nobody waits for the slower ones.
         still = () if good > len(bad) else tuple(waiting)
         return cls(still, good, len(bad), last + 3600 * limits.canary_rest_hours)
 
 
 def _canaries(members: Sequence[Choice], count: int) -> list[Choice]:
-    """Choose the likeliest to succeed, of different clusters where there are several."""
+    """Choose the jobs most likely to succeed, from different clusters where possible."""
     ranked = sorted(
         members, key=lambda c: (-c.case.given.p_success, c.case.given.held_at, c.case.job)
     )
@@ -431,8 +399,8 @@ def _canaries(members: Sequence[Choice], count: int) -> list[Choice]:
     return [*fresh, *rest][: max(1, count)]
 
 
-def open_breaker(past: Sequence[Action], limits: Limits, now: float) -> str:
-    """Say why nothing is to be released now: too many releases came back held."""
+def open_breaker(past: Sequence[Action], limits: ApplyLimits, now: float) -> Grounds | None:
+    """Return why nothing is to be released now: too many releases came back held."""
     since = now - 60 * limits.breaker_window_minutes
     decided = [
         action
@@ -443,15 +411,18 @@ def open_breaker(past: Sequence[Action], limits: Limits, now: float) -> str:
     ]
     back = [action for action in decided if action.effect is Effect.HELD_AGAIN]
     if len(back) < limits.breaker_holds or len(back) <= limits.breaker_share * len(decided):
-        return ""
-    minutes = f"{limits.breaker_window_minutes:.0f} minutes"
-    return (
-        f"{len(back)} of {len(decided)} releases came back held within {minutes}; "
-        "nothing more is released until that is over"
+        return None
+    return StepReason.BREAKER.given(
+        back=len(back), decided=len(decided), minutes=limits.breaker_window_minutes
     )
 
 
 def _instead(
-    choice: Choice, step: Step, why: str, *, until: float | None = None, canary: bool = False
+    choice: Choice,
+    step: ApplyStep,
+    grounds: Grounds,
+    *,
+    until: float | None = None,
+    canary: bool = False,
 ) -> Choice:
-    return Choice(choice.case, step, why, canary, until, choice.standing)
+    return Choice(choice.case, step, grounds, canary, until, choice.standing)

@@ -1,7 +1,7 @@
-"""`condor-advice annotate`: the advice in the ads of held jobs, for `condor_q` and policies.
+"""`condor-advice annotate`: write advice into the ads of held jobs, for `condor_q` and policies.
 
 It is for administrators and runs on the access point, from SCHEDD_CRON or cron. Anybody can then
-ask `condor_q -af AdviceVerdict`, and SYSTEM_PERIODIC_RELEASE can look at the attributes.
+run `condor_q -af AdviceVerdict`, and SYSTEM_PERIODIC_RELEASE can use the attributes.
 """
 
 from __future__ import annotations
@@ -29,31 +29,36 @@ AT_ONCE = 1000  # jobs per edit
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--constraint", metavar="EXPR", help="Only held jobs for which this holds.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option(
+    "--constraint", metavar="EXPR", help="Only held jobs that match a ClassAd expression."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option(
     "--cron",
     is_flag=True,
-    help="Print totals as ClassAd attributes, as SCHEDD_CRON adds them to the schedd's own ad.",
+    help="Print totals as ClassAd attributes, for SCHEDD_CRON to add to the schedd's ad.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
     """Write the advice into held jobs' ads, for condor_q.
 
     The attributes are AdviceVerdict, AdviceProbability, AdviceSource and AdviceAt. AdviceAt is
-    the time of the advice; where it is later than EnteredCurrentStatus the advice is about the
-    hold that the job is in. Jobs whose ads already say so are not touched.
+    the time of the advice; if it is later than EnteredCurrentStatus, the advice is about the
+    current hold. Jobs whose ads already have the same advice are not touched.
     """
     from condor_advice.advise.answer import judge, remember
     from condor_advice.advise.find_holds import Question
     from condor_advice.gather.ledger import now
     from condor_advice.gather.live import AccessPoint
+    from condor_advice.model.held.rules import Verdict
 
     point = AccessPoint.find()
     question = Question(everybody=True, constraint=constraint)
     advices, _ = judge(question)
     if any(not advice.hold.ad for advice in advices):
-        raise Unreachable("the schedd stopped answering; nothing was written. Is it running?")
+        raise Unreachable(
+            "the schedd stopped answering, so nothing was written; check that it is running"
+        )
     before = {live.job: live for live in _annotated(point, advices)}
     changed = [
         advice for advice in advices
@@ -73,8 +78,8 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
     }
     if cron:
         # A line of "-" ends the ad; the prefix comes from SCHEDD_CRON_ADVICE_PREFIX.
-        for verdict in ("RELEASE", "FIX", "REMOVE", "ASK"):
-            click.echo(f"Held{verdict.capitalize()} = {counts[verdict]}")
+        for verdict in Verdict:
+            click.echo(f"Held{verdict.value.capitalize()} = {counts[verdict.value]}")
         click.echo(f"HeldAt = {int(now())}\n-")
     elif as_json:
         click.echo(json.dumps(found))
@@ -82,13 +87,13 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
         _print(found, dry_run)
     if refused:
         raise AdviceError(
-            f"{len(refused)} jobs could not be edited ({', '.join(refused[:5])}...); writing into "
-            "other people's job ads needs a name in QUEUE_SUPER_USERS"
+            f"cannot edit {len(refused)} jobs ({', '.join(refused[:5])}...); writing into other "
+            "people's job ads needs a name in QUEUE_SUPER_USERS"
         )
 
 
 def _annotated(point: AccessPoint, advices: Sequence[Advice]) -> list[LiveJob]:
-    """Return what the ads say now, with one query."""
+    """Return the jobs' current ads, with one query."""
     jobs = [(advice.hold.job.cluster, advice.hold.job.proc) for advice in advices]
     wanted = ("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", VERDICT, PROBABILITY,
               SOURCE, AT)  # fmt: skip
@@ -106,7 +111,7 @@ def _values(advice: Advice) -> dict[str, str]:
 
 
 def _says_so(live: LiveJob, advice: Advice) -> bool:
-    """Tell whether an ad has this very advice about this very hold."""
+    """Tell whether an ad already has this advice about this hold."""
     ad = live.ad
     if ad.get(AT, 0) < ad.get("EnteredCurrentStatus", 0):
         return False
@@ -121,7 +126,7 @@ def _says_so(live: LiveJob, advice: Advice) -> bool:
 def _write(point: AccessPoint, advices: Sequence[Advice], at: int) -> list[str]:
     """Write the attributes, many jobs in one edit; return the jobs that could not be edited.
 
-    AdviceAt is written last, so that a reader who checks it sees a whole advice.
+    AdviceAt is written last, so that a reader who checks it never sees half an advice.
     """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for advice in advices:
@@ -139,6 +144,6 @@ def _print(found: dict[str, Any], dry_run: bool) -> None:
     verdicts = ", ".join(f"{count} {name}" for name, count in sorted(found["verdicts"].items()))
     click.echo(f"{found['held']} held jobs" + (f": {verdicts}" if verdicts else ""))
     if dry_run:
-        click.echo(f"{found['would_write']} would be written, {found['unchanged']} say so already")
+        click.echo(f"{found['would_write']} would be written, {found['unchanged']} are unchanged")
     else:
-        click.echo(f"{found['written']} written, {found['unchanged']} said so already")
+        click.echo(f"{found['written']} written, {found['unchanged']} unchanged")

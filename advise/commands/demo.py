@@ -1,4 +1,4 @@
-"""`condor-advice demo`: the whole way from a log to advice, on a log that is shipped."""
+"""`condor-advice demo`: from a log to advice, with a log that is part of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`condor-advice history`: what was done about held jobs, and what came of it."""
+"""`condor-advice history`: past actions on held jobs, and their outcomes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     "--store",
     metavar="FILE",
     type=click.Path(readable=False, path_type=Path),
-    help="The store to look into, besides your own ledger.",
+    help="The store to read, besides your own ledger.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per action.")
 def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: bool) -> None:
     """Show what `condor-advice --apply` did, and what came of it.
 
-    What came of a release is looked up in the queue, in the schedd's history, in the store and
-    in the job's own log, as far as each can be reached.
+    The outcome of a release is looked up in the queue, the schedd's history, the store and the
+    job's own log, as far as they can be reached.
     """
     from condor_advice.advise.apply.effects import past_with_effects, wherever_possible
     from condor_advice.gather.ledger import now

@@ -1,4 +1,4 @@
-"""`condor-advice [JOBID...]`: what to do with held jobs."""
+"""`condor-advice [JOBID...]`: advise on held jobs."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# The schedd serves everybody; it is not asked more often than this.
+# The schedd serves everybody: do not ask it more often than this.
 WATCH_SECONDS = 60.0
 
 
 def _complete(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the verbs and the caller's held jobs to a shell; a pool that is away is no matter."""
+    """Complete verbs and the caller's held jobs; without a pool, verbs alone."""
     from click.shell_completion import CompletionItem
 
     from condor_advice.advise.cli import VERBS
 
-    found = []
+    items = []
     if not ctx.params.get("job_ids"):
-        found = [CompletionItem(verb) for verb in VERBS if verb != "job"]
+        items = [CompletionItem(verb) for verb in VERBS if verb != "job"]
     if not incomplete[:1].isalpha():
         try:
             from condor_advice.gather.live import AccessPoint
 
-            live = AccessPoint.find().held_jobs(mine=True)
-            found += [
-                CompletionItem(str(one.job), help=str(one.ad.get("HoldReason", ""))[:60])
-                for one in live
+            items += [
+                CompletionItem(str(live.job), help=str(live.ad.get("HoldReason", ""))[:60])
+                for live in AccessPoint.find().held_jobs(mine=True)
             ]
         except AdviceError:
             pass
-    return [one for one in found if one.value.startswith(incomplete)]
+    return [item for item in items if item.value.startswith(incomplete)]
 
 
 class Unnamed(click.Command):
-    """A command that people call without its name, and that is spoken of as they call it."""
+    """A command that is called without its name, so usage and errors leave the name out."""
 
     def make_context(
         self,
@@ -56,7 +55,7 @@ class Unnamed(click.Command):
         parent: click.Context | None = None,
         **more: Any,
     ) -> click.Context:
-        """Leave its name out of what usage and errors say."""
+        """Use the parent's name instead of the command's own."""
         name = parent.info_name if parent else info_name
         return super().make_context(name, args, parent=None, **more)
 
@@ -69,7 +68,7 @@ class Unnamed(click.Command):
     multiple=True,
     metavar="FILE",
     type=click.Path(readable=False),
-    help="Read event logs; neither a pool nor a store is needed.",
+    help="Answer from event logs; neither a pool nor a store is needed.",
 )
 @click.option(
     "--store",
@@ -77,26 +76,28 @@ class Unnamed(click.Command):
     type=click.Path(readable=False),
     help="Answer from this store, without asking the schedd.",
 )
-@click.option("--all", "everybody", is_flag=True, help="Everybody's held jobs.")
-@click.option("--user", metavar="NAME", help="The held jobs of one user.")
+@click.option("--all", "everybody", is_flag=True, help="Advise on everybody's held jobs.")
+@click.option("--user", metavar="NAME", help="Advise on the held jobs of one user.")
 @click.option(
-    "--constraint", metavar="EXPR", help="Held jobs for which a ClassAd expression holds."
+    "--constraint", metavar="EXPR", help="Advise on the held jobs that match a ClassAd expression."
 )
 @click.option(
     "--hold",
     "number",
     type=click.IntRange(1),
     metavar="N",
-    help="The N-th hold of each job, by what was known then; the default is the last.",
+    help="Judge the N-th hold of each job by what was known then (default: the last hold).",
 )
 @click.option(
     "--zone",
     metavar="ZONE",
-    help="Time zone of logs that carry local time (default: the machine's).",
+    help="Time zone of logs with local times (default: the machine's).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
-@click.option("--explain", is_flag=True, help="Say which features and events made the probability.")
-@click.option("--watch", is_flag=True, help="Look again every minute, until Ctrl-C.")
+@click.option(
+    "--explain", is_flag=True, help="Show which features and events contributed to the probability."
+)
+@click.option("--watch", is_flag=True, help="Repeat every minute until Ctrl-C.")
 @apply_options
 def job(
     job_ids: tuple[str, ...],
@@ -118,11 +119,11 @@ def job(
 ) -> None:
     """Say whether held jobs are better released, fixed or removed, and why.
 
-    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7; with none, your own held jobs are meant, as
-    the schedd has them.
+    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7. Without one, the schedd is asked for your own
+    held jobs.
     """
     if logs and store:
-        raise UsageError("--log and --store are two places to look in; name one of them")
+        raise UsageError("--log and --store exclude each other")
     if everybody and user:
         raise UsageError("--all and --user exclude each other")
     if job_ids and (user or constraint):
@@ -130,7 +131,7 @@ def job(
             f"{'--user' if user else '--constraint'} and job ids exclude each other; a cluster "
             "can be part of a constraint: --constraint 'ClusterId == 1234 && ...'"
         )
-    if logs:  # `--log *.log`: what a shell makes of it
+    if logs:  # `--log *.log`, as the shell expands it
         more = tuple(word for word in job_ids if not is_job_id(word) and os.path.exists(word))
         job_ids = tuple(word for word in job_ids if word not in more)
         logs += more

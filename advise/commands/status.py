@@ -1,4 +1,4 @@
-"""`condor-advice status`: what the store holds, how far each log is read, how good advice was."""
+"""`condor-advice status`: the content of the store, the state of each log, the advice so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from condor_advice.gather.tail import unread_behind
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Oddities are counted in full; of each log so many are shown with their place.
+# Oddities are counted in full; of each log this many are shown with their place.
 ODDITIES_SHOWN = 20
 
 
@@ -30,19 +30,19 @@ ODDITIES_SHOWN = 20
     "store_path",
     metavar="FILE",
     type=click.Path(readable=False),
-    help="The store to look at. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
+    help="The store to read. [default: CONDOR_ADVICE_STORE, or in the XDG data directory]",
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write drift over time and how good the advice was as one HTML page.",
+    help="Write an HTML page with drift over time and how good the advice was.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
-    """Say what the store holds, how far each log is read, and how good the advice was.
+    """Show what the store contains, how far each log is read, and how good the advice was.
 
-    Warns when holds, or what comes of them, have moved away from what the model was trained on.
+    Warns when holds or their outcomes have drifted away from what the model was trained on.
     """
     from condor_advice.advise.model_health import health, warnings
 
@@ -130,7 +130,7 @@ def _print(found: dict[str, Any]) -> None:
     )
     for log in found["logs"]:
         console.print(f"\n{log['log']} (access point {log['access_point']})", markup=False)
-        console.print(f"  {log['events']:,} events, the last of {_when(log['last_event_at'])}")
+        console.print(f"  {log['events']:,} events, the last at {_when(log['last_event_at'])}")
         read = f"read to byte {log['read_to']:,} at {_when(log['read_at'])}"
         if log["unread_bytes"]:
             read += f"; {log['unread_bytes']:,} bytes unread, {log['lag_seconds']:,.0f} s behind"
@@ -174,7 +174,7 @@ def _print_advice(console: Console, advice: dict[str, Any]) -> None:
 
 
 def _gap(gap: dict[str, Any]) -> str:
-    """Say what is known of a gap."""
+    """Describe a gap as far as it is known."""
     known = []
     if gap["bytes_lost"] is not None:
         known.append(f"at least {gap['bytes_lost']:,} bytes")

@@ -15,14 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from condor_advice.gather.events import SAME_HOLD_SECONDS, SUBMITTING_SECONDS
 from condor_advice.gather.ledger import GivenAdvice
 from condor_advice.model.metrics import brier, calibration_error
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.labels import OUTCOMES, label_of
 
-SAME_HOLD_SECONDS = 5.0  # a log's event time and the schedd's own may differ
-# What is held while it is submitted gets its event when all of its cluster is in the queue.
-SUBMITTING_SECONDS = 600.0
 BINS = 5
 MIN_FOR_BINS = 25
 VERDICTS = ("RELEASE", "FIX", "REMOVE", "ASK")

@@ -1,8 +1,8 @@
 """Where to draw the line between release and not: by cost, by F1, by precision.
 
-Two mistakes cost differently. A release that fails costs the run it wastes. A removal of a job
-that would have succeeded costs the work done so far and doing it again. Both are estimated
-for each job from its own runs, in CPU hours.
+Two mistakes cost differently. A release that fails wastes one more run. Removing a job that would
+have succeeded wastes the work done so far, which has to be done again. `mistake_costs` estimates
+both for each job from its own runs, in CPU hours. Training, evaluation and advice all use it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Costs:
 
     def thresholds(self) -> Floats:
         """Return, per episode, the probability from which releasing is the cheaper choice."""
-        found: Floats = self.failed_release / (self.failed_release + self.wrong_remove)
-        return found
+        cheaper_from: Floats = self.failed_release / (self.failed_release + self.wrong_remove)
+        return cheaper_from
 
     def of(self, released: npt.NDArray[np.bool_], label: Floats) -> Floats:
         """Return what decisions cost, given what a release would have done."""
@@ -44,24 +44,37 @@ class Costs:
         )
 
 
+def mistake_costs(
+    longest_seconds: npt.ArrayLike, total_seconds: npt.ArrayLike, cpus: npt.ArrayLike
+) -> Costs:
+    """Estimate the costs of both mistakes from a job's longest run and all its runs together.
+
+    A release that fails is expected to run as long as the longest run so far. A job that has not
+    run still costs the slot its start and, if it is removed, a new submission.
+    """
+    cores = np.maximum(np.asarray(cpus, np.float64), 1.0)
+    longest = np.asarray(longest_seconds, np.float64) / 3600.0
+    total = np.maximum(np.asarray(total_seconds, np.float64) / 3600.0, longest)
+    return Costs(cores * (START_CPU_HOURS + longest), cores * (RESUBMIT_CPU_HOURS + total))
+
+
 def job_costs(features: npt.NDArray[np.float32], names: Sequence[str]) -> Costs:
-    """Estimate the costs of both mistakes from the runs that each job has had."""
+    """Estimate the costs of both mistakes from the features of each hold; NaN means no run."""
     where = {name: index for index, name in enumerate(names)}
 
     def column(name: str, unknown: float) -> Floats:
         values = features[:, where[name]].astype(np.float64)
         return np.where(np.isnan(values), unknown, values)
 
-    cpus = np.maximum(column("job_cpus_request", 1.0), 1.0)
-    longest = column("job_run_longest", 0.0) / 3600.0
-    total = column("job_run_total", 0.0) / 3600.0
-    return Costs(
-        cpus * (START_CPU_HOURS + longest), cpus * (RESUBMIT_CPU_HOURS + np.maximum(total, longest))
+    return mistake_costs(
+        column("job_run_longest", 0.0),
+        column("job_run_total", 0.0),
+        column("job_cpus_request", 1.0),
     )
 
 
 def cheapest(p: Floats, label: Floats, costs: Costs) -> float:
-    """Return the one threshold for all that would have cost least."""
+    """Return the single threshold that would have cost least over all episodes."""
     candidates = np.unique(np.round(np.r_[0.02, p, 0.98], 3))
     spent = [float(np.sum(costs.of(p >= bound, label))) for bound in candidates]
     return float(candidates[int(np.argmin(spent))])

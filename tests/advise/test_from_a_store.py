@@ -132,7 +132,7 @@ def test_a_store_that_keeps_no_episodes_still_answers(
         done = run(*arguments, "--store", path)
         assert done.returncode == 0, done.stderr
         assert "input file missing" in done.stdout
-        assert "no hold episodes are kept in it yet" in " ".join(done.stdout.split())
+        assert "has no hold episodes yet" in " ".join(done.stdout.split())
 
 
 def test_others_jobs_in_a_shared_store_are_counted_and_not_listed(
@@ -199,5 +199,5 @@ def test_without_a_model_that_can_be_used_the_rules_answer_and_say_so(
     done = run("--log", event_log("missing_input.log"))
     assert done.returncode == 0, done.stderr
     assert "by the rules, no model was used." in done.stdout
-    assert "no model could be used, so the rules answer" in " ".join(done.stdout.split())
+    assert "cannot load a model, so the rules answer" in " ".join(done.stdout.split())
     assert "registry.json" in done.stdout

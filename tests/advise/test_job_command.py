@@ -122,13 +122,17 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
     ("arguments", "status", "message"),
     [
         (["--log", "nowhere.log"], 1, "nowhere.log: cannot be read"),
-        (["--log", "{missing_input}", "999"], 3, "job 999: not in what was read"),
+        (["--log", "{missing_input}", "999"], 3, "job 999: not found"),
         (["--log", "{completed}", "{cluster}.0"], 3, "is not on hold"),
-        (["--log", "{missing_input}", "12x"], 2, "'12x' is no job id"),
+        (["--log", "{missing_input}", "12x"], 2, "'12x' is not a job id"),
         (["--log", "{missing_input}", "--zone", "Nowhere/Land"], 2, "Nowhere/Land"),
         (["--store", "nowhere.sqlite"], 4, "there is no store yet"),
-        (["--log", "{missing_input}", "--user", "ana"], 2, "it means nothing with --log"),
-        (["--log", "{missing_input}", "--constraint", "true"], 2, "means nothing with --log"),
+        (["--log", "{missing_input}", "--user", "ana"], 2, "and the store, not to --log"),
+        (
+            ["--log", "{missing_input}", "--constraint", "true"],
+            2,
+            "applies to the schedd and the store",
+        ),
         (["--all", "--user", "ana"], 2, "exclude each other"),
         (["4.1", "--user", "ana"], 2, "--user and job ids exclude each other"),
         (["4.1", "--constraint", "false", "--apply", "--yes"], 2, "can be part of a constraint"),
@@ -151,7 +155,7 @@ def test_of_several_jobs_those_that_can_be_answered_are(event_log, more):
     done = advice("--log", log, "4.1", "999", "4.3", "--json", *more)
     assert [json.loads(line)["job"] for line in done.stdout.splitlines()] == ["4.1", "4.3"]
     assert done.returncode == 1
-    assert "job 999: not in what was read" in done.stderr
+    assert "job 999: not found" in done.stderr
     none = advice("--log", log, "998", "999", *more)
     assert (none.returncode, none.stdout) == (3, "")
     assert "job 998" in none.stderr
@@ -164,15 +168,15 @@ def test_all_logs_that_a_shell_makes_of_a_pattern_are_read(event_log):
     assert held == answers("--log", logs[0], "--log", logs[1])
     assert len(held) == 5
     assert [answer["job"] for answer in answers("--log", *logs, "4.1")] == ["4.1"]
-    assert "'gone.log' is no job id" in advice("--log", *logs, "gone.log").stderr
+    assert "'gone.log' is not a job id" in advice("--log", *logs, "gone.log").stderr
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "is empty; name the file after `log =`"),
-        (b"hello\n" * 9, "holds no HTCondor job event"),
-        (bytes(range(256)) * 40, "holds no HTCondor job event"),
+        (b"hello\n" * 9, "contains no HTCondor job events"),
+        (bytes(range(256)) * 40, "contains no HTCondor job events"),
     ],
 )
 def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path, data, message):

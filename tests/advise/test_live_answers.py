@@ -137,7 +137,7 @@ def test_a_job_held_after_the_last_gather_is_answered_from_its_log(
     late = hold()
     [found] = answer(f"{late}.0")
     assert found["source"] == "model"
-    assert "held after the store was last filled" in found["missing"]
+    assert "held after the store was last updated" in found["missing"]
     silent = hold(log=False)
     [found] = answer(f"{silent}.0")
     assert found["source"] == "rules"
@@ -195,11 +195,15 @@ def test_errors_name_the_job_and_have_their_status(
     for arguments, status, message in (
         ([f"{running}.0"], 3, f"job {running}.0: is not on hold; it is running"),
         (["999999"], 3, "job 999999: not in the queue"),
-        ([f"{held}.0", "--hold", "7"], 3, f"job {held}.0: has no hold number 7"),
-        (["12x"], 2, "'12x' is no job id"),
+        (
+            [f"{held}.0", "--hold", "7"],
+            3,
+            f"job {held}.0: neither the store nor its log has its hold number 7",
+        ),
+        (["12x"], 2, "'12x' is not a job id"),
         (["ap1#1.0", "ap2#1.0"], 2, "several access points"),
         (["nowhere.example#1.0"], 4, "nowhere.example"),
-        ([f"{held}.0", "--log", "a", "--store", "b"], 2, "name one of them"),
+        ([f"{held}.0", "--log", "a", "--store", "b"], 2, "--log and --store exclude each other"),
     ):
         done = ask(*arguments)
         assert (done.returncode, done.stdout) == (status, ""), done
@@ -231,7 +235,7 @@ def test_without_a_schedd_the_store_answers(
     done = ask(f"{cluster}.0", **off)
     assert done.returncode == 0, done
     assert f"{cluster}.0" in done.stdout
-    assert "no schedd answered, so this is what" in done.stdout
+    assert "no schedd answered, so this is from" in done.stdout
 
 
 def test_a_store_that_is_damaged_or_old_is_said_and_does_not_stop_advice(
@@ -245,7 +249,7 @@ def test_a_store_that_is_damaged_or_old_is_said_and_does_not_stop_advice(
     db.close()
     done = ask(f"{cluster}.0")
     assert done.returncode == 0
-    assert "last filled 5 hours ago" in done.stdout
+    assert "last updated 5 hours ago" in done.stdout
     for file in store.parent.glob("store.sqlite-*"):
         file.unlink()
     store.write_bytes(b"not a store at all" * 1000)
@@ -266,7 +270,7 @@ def test_a_store_that_cannot_be_opened_is_said(
     done = ask(f"{cluster}.0")
     assert done.returncode == 0, done.stderr
     assert "store.sqlite" in done.stdout
-    assert "so nothing is known of like cases" in " ".join(done.stdout.split())
+    assert "so there is no evidence from similar holds" in " ".join(done.stdout.split())
     assert f"{cluster}.0" in done.stdout
 
 

@@ -283,7 +283,7 @@ def test_what_passes_by_itself_is_given_time_and_more_of_it_each_time() -> None:
     ("code", "subcode", "reason", "because"),
     [
         (1, 0, "via condor_hold (by user ana)", "its owner held it"),
-        (1, 0, "via condor_hold (by user root)", "somebody else than its owner held it"),
+        (1, 0, "via condor_hold (by user root)", "somebody other than its owner held it"),
         (15, 0, "submitted on hold at user's request", "it is on hold on purpose"),
         (26, 0, "The system periodic hold was true: ask us", "the staff set this hold"),
     ],

@@ -174,7 +174,7 @@ def test_a_cause_that_is_gone_is_said_instead_of_a_chance_that_does_not_know_it(
     path.touch()
     words = f"Transfer input files failure: reading from file {path}: (errno 2) No such file"
     text = report(Adviser(None).advise([held(3, 0, words, 13, 2)]), [], Style())
-    assert "its cause is gone, and the chance was" in text
+    assert "its cause is gone; before that the chance was" in text
     assert "would succeed if released as is" not in text
 
 
@@ -212,7 +212,7 @@ def test_all_files_that_are_missing_are_named_as_far_as_there_is_room() -> None:
     holds = [held(3, p, words.format(p // 2), 13, 2) for p in range(6)]
     text = " ".join(report(Adviser(None).advise(holds), [], Style()).split())
     assert "put /in/0.dat there" in text
-    assert "(so for the first one; likewise /in/1.dat, /in/2.dat)" in text
+    assert "(this is for the first one; likewise /in/1.dat, /in/2.dat)" in text
     holds = [held(3, p, words.format(p), 13, 2) for p in range(40)]
     text = " ".join(report(Adviser(None).advise(holds), [], Style()).split())
     assert "/in/3.dat, /in/4.dat and 35 more, see --json)" in text

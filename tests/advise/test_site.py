@@ -40,10 +40,10 @@ def test_a_users_file_counts_more_than_the_systems(files: tuple[Path, Path]) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("remove_after = 3", "there is no setting 'remove_after'"),
-        ("max_holds = 'often'", "max_holds is 'often', which is no int"),
-        ("max_holds = true", "max_holds is True, which is no int"),
-        ("fatal_codes = 34", "fatal_codes is 34, which is no list"),
+        ("remove_after = 3", "unknown setting 'remove_after'"),
+        ("max_holds = 'often'", "max_holds is 'often'; it must be of type int"),
+        ("max_holds = true", "max_holds is True; it must be of type int"),
+        ("fatal_codes = 34", "fatal_codes is 34; it must be of type list"),
         ("= 3", "not TOML"),
     ],
 )
@@ -60,5 +60,5 @@ def test_a_file_that_is_named_must_exist(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDOR_ADVICE_SITE", str(tmp_path / "none.toml"))
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         load_site()

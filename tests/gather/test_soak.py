@@ -44,9 +44,9 @@ def test_a_sped_up_access_point_is_followed_without_loss_in_flat_memory(
 
 def test_lag_is_the_age_of_what_was_stored_last(bench: ModuleType) -> None:
     samples = [
-        bench.Sample(1.0, 100, 100, 40.0, 0.1, 0),
-        bench.Sample(2.0, 200, 150, 40.0, 0.1, 0),
-        bench.Sample(3.0, 300, 100, 40.0, 0.1, 0),
+        bench.SoakSample(1.0, 100, 100, 40.0, 0.1, 0),
+        bench.SoakSample(2.0, 200, 150, 40.0, 0.1, 0),
+        bench.SoakSample(3.0, 300, 100, 40.0, 0.1, 0),
     ]
     soaked = bench.Soak(300, 100, 0, 0, 3.0, 0, samples)
     assert soaked.lag_seconds == pytest.approx([0.0, 0.5, 2.0])

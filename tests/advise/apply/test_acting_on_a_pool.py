@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+from condor_advice.advise.advice import Advice, Adviser
 from condor_advice.advise.apply.effects import Look, past_with_effects
 from condor_advice.advise.apply.execute import Applied, apply, outcome, summary
-from condor_advice.advise.apply.plan import Limits, Plan, Step, Wishes
+from condor_advice.advise.apply.plan import ApplyLimits, ApplyPlan, ApplyStep, Wishes
+from condor_advice.advise.holds import hold_of_ad
+from condor_advice.advise.remedies import Remedy
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobStatus
 from condor_advice.gather.ledger import Action, Effect, Ledger, Result, own_ledger_path
 from condor_advice.gather.live import AccessPoint
 from condor_advice.lab.pool import Pool
+from condor_advice.model.held.rules import Verdict
 
-QUICK = Limits(canary_margin_seconds=0.5, backoff_minutes=0.0)
+QUICK = ApplyLimits(canary_margin_seconds=0.5, backoff_minutes=0.0)
 # Held when it ends badly, which it does until a file is there.
 NEEDS_A_FILE = """
 executable = /bin/sh
@@ -60,25 +64,31 @@ def hold(pool: Pool, tmp_path: Path) -> Callable[..., int]:
     return make
 
 
-def answers(
-    point: AccessPoint, cluster: int, verdict: str = "RELEASE", commands: str = "condor_release"
-) -> list[dict[str, Any]]:
-    return [answer(live.ad, verdict, commands) for live in point.held_jobs([(cluster, None)])]
-
-
-def answer(ad: Mapping[str, Any], verdict: str, command: str) -> dict[str, Any]:
-    job = f"{ad['ClusterId']}.{ad['ProcId']}"
-    at = datetime.fromtimestamp(ad["EnteredCurrentStatus"], UTC).isoformat()
-    return {
-        "job": job, "verdict": verdict, "p_success": 0.9, "source": "rules", "model": None,
-        "hold": {"code": ad["HoldReasonCode"], "subcode": ad["HoldReasonSubCode"],
-                 "reason": ad["HoldReason"], "template": "licence", "at": at, "number": 1},
-        "remedy": {"text": "wait", "commands": [command.format(job=job)]},
-    }  # fmt: skip
+def advices(
+    point: AccessPoint,
+    cluster: int,
+    verdict: Verdict = Verdict.RELEASE,
+    edits: tuple[tuple[str, str], ...] = (),
+) -> list[Advice]:
+    """Advice on each held job of a cluster, with a verdict of the test's choosing."""
+    holds = [
+        replace(hold_of_ad(live.job, live.ad), template="licence", number=1)
+        for live in point.held_jobs([(cluster, None)])
+    ]
+    return [
+        replace(
+            advice,
+            verdict=verdict,
+            p_success=0.9,
+            rule=replace(advice.rule, name="licence"),
+            remedy=Remedy("wait", edits=edits),
+        )
+        for advice in Adviser(None).advise(holds)
+    ]
 
 
 def act(
-    point: AccessPoint, given: list[dict[str, Any]], limits: Limits = QUICK, **more: Any
+    point: AccessPoint, given: list[Advice], limits: ApplyLimits = QUICK, **more: Any
 ) -> Applied:
     agree = more.pop("agree", lambda plan: True)
     return apply(given, point, None, limits, more.pop("wishes", Wishes()), agree)
@@ -91,7 +101,7 @@ def ledger(point: AccessPoint) -> list[Action]:
 def test_a_released_job_runs_and_every_step_is_in_the_ledger(pool, point, hold, tmp_path) -> None:
     cluster = hold()
     (tmp_path / "licence").touch()
-    done = act(point, answers(point, cluster))
+    done = act(point, advices(point, cluster))
     [[action]] = done.actions.values()
     assert (action.result, action.command) == (Result.DONE, f"condor_release {cluster}.0")
     assert done.failed() == []
@@ -107,12 +117,12 @@ def test_a_released_job_runs_and_every_step_is_in_the_ledger(pool, point, hold, 
 
 def test_canaries_go_first_and_a_later_run_releases_the_rest(pool, point, hold, tmp_path) -> None:
     cluster = hold(6, seconds=4)
-    given = answers(point, cluster)
+    given = advices(point, cluster)
     (tmp_path / "licence").touch()
     first = act(point, given)
     assert len(first.actions) == 2
     assert outcome(first).endswith(
-        "4 wait: run the same command again later, or with --watch, and it goes on from here"
+        "4 jobs wait: run the same command again later, or with --watch, to continue"
     )
     second = act(point, given)
     assert second.actions == {}, "the canaries have not got anywhere yet"
@@ -131,7 +141,7 @@ def test_canaries_go_first_and_a_later_run_releases_the_rest(pool, point, hold, 
 
 def test_canaries_that_come_back_keep_the_rest_on_hold(pool, point, hold) -> None:
     cluster = hold(5)
-    given = answers(point, cluster)
+    given = advices(point, cluster)
     assert len(act(point, given).actions) == 2
     pool.wait_for(cluster, JobStatus.HELD)
     deadline = time.monotonic() + 30
@@ -139,23 +149,25 @@ def test_canaries_that_come_back_keep_the_rest_on_hold(pool, point, hold) -> Non
         assert time.monotonic() < deadline
         time.sleep(0.3)
     pool.wait_for(cluster, JobStatus.HELD)
-    again = act(point, answers(point, cluster))
+    again = act(point, advices(point, cluster))
     assert again.actions == {}
     assert "2 of 2 that went first came back" in summary(again.plan)
 
 
 def test_the_breaker_says_why_nothing_is_released_any_more(pool, point, hold) -> None:
-    quick = Limits(canary_above=9, canary_margin_seconds=0.5, backoff_minutes=0.0, breaker_holds=3)
+    quick = ApplyLimits(
+        canary_above=9, canary_margin_seconds=0.5, backoff_minutes=0.0, breaker_holds=3
+    )
     cluster = hold(3)
-    assert len(act(point, answers(point, cluster), quick).actions) == 3
+    assert len(act(point, advices(point, cluster), quick).actions) == 3
     deadline = time.monotonic() + 30
     while [action.effect for action in ledger(point)] != [Effect.HELD_AGAIN] * 3:
         assert time.monotonic() < deadline
         time.sleep(0.3)
     other = hold(1)
-    given = answers(point, other)
-    given[0]["hold"]["template"] = "quite another reason"
-    stopped = act(point, given, quick)
+    [advice] = advices(point, other)
+    elsewhere = replace(advice, hold=replace(advice.hold, template="quite another reason"))
+    stopped = act(point, [elsewhere], quick)
     assert stopped.actions == {}
     assert "stopped: 3 of 3 releases came back held" in summary(stopped.plan)
 
@@ -164,14 +176,14 @@ def test_who_comes_too_late_says_so_and_has_not_failed(pool, point, hold, tmp_pa
     (tmp_path / "licence").unlink(missing_ok=True)
     cluster = hold(3)
 
-    def meddle(plan: Plan) -> bool:
+    def meddle(plan: ApplyPlan) -> bool:
         pool.run(["condor_rm", f"{cluster}.0"])
         (tmp_path / "licence").touch()
         pool.run(["condor_release", f"{cluster}.1"])
         return True
 
     # The plan is made anew after the question, so what is gone is not even tried.
-    done = act(point, answers(point, cluster), agree=meddle)
+    done = act(point, advices(point, cluster), agree=meddle)
     assert [str(job) for job in done.actions] == [f"{cluster}.2"]
     assert done.failed() == []
 
@@ -188,7 +200,7 @@ def test_a_hold_that_ends_between_look_and_release_is_not_touched(
         return release(jobs, reason)
 
     monkeypatch.setattr(point, "release", somebody_is_faster)
-    done = act(point, answers(point, cluster))
+    done = act(point, advices(point, cluster))
     results = {str(job): actions[0] for job, actions in done.actions.items()}
     assert results[f"{cluster}.0"].result is Result.TOO_LATE
     assert results[f"{cluster}.0"].message == "somebody else had released it"
@@ -202,9 +214,7 @@ def test_an_edit_is_in_place_before_the_release_and_the_run_gets_it(
 ) -> None:
     cluster = hold(2)
     (tmp_path / "licence").touch()
-    given = answers(
-        point, cluster, "FIX", "condor_qedit {job} RequestMemory 96 && condor_release {job}"
-    )
+    given = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
     assert act(point, given).actions == {}, "not without --fix"
     done = act(point, given, wishes=Wishes(fix=True))
     kinds = [[action.action for action in actions] for actions in done.actions.values()]
@@ -220,9 +230,8 @@ def test_a_job_whose_edit_is_refused_stays_held_and_the_others_go(
 ) -> None:
     cluster = hold(2)
     (tmp_path / "licence").touch()
-    good = "condor_qedit {job} RequestMemory 96"
-    first, second = answers(point, cluster, "FIX", good)
-    second["remedy"]["commands"] = [f"condor_qedit {second['job']} Owner '\"root\"'"]
+    [first, _] = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
+    [_, second] = advices(point, cluster, Verdict.FIX, (("Owner", '"root"'),))
     done = act(point, [first, second], wishes=Wishes(fix=True))
     [refused] = done.failed()
     assert str(refused.advice.job) == f"{cluster}.1"
@@ -232,9 +241,37 @@ def test_a_job_whose_edit_is_refused_stays_held_and_the_others_go(
     assert ads[0] != JobStatus.HELD
 
 
+def test_a_request_that_is_refused_for_one_job_is_tried_again_for_each(
+    pool, point, hold, tmp_path, monkeypatch
+) -> None:
+    from condor_advice.gather.live import Refused
+
+    cluster = hold(3)
+    (tmp_path / "licence").touch()
+    edit = point.edit
+
+    def refuses_the_second(jobs, name, value):
+        if any(job.proc == 1 for job in jobs):
+            raise Refused("the schedd says no")
+        return edit(jobs, name, value)
+
+    monkeypatch.setattr(point, "edit", refuses_the_second)
+    given = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
+    done = act(point, given, wishes=Wishes(fix=True))
+    kinds = {str(job): [a.action for a in actions] for job, actions in done.actions.items()}
+    assert kinds == {
+        f"{cluster}.0": ["edit", "release"],
+        f"{cluster}.1": ["edit"],
+        f"{cluster}.2": ["edit", "release"],
+    }, "each edit is in the ledger once"
+    [refused] = done.failed()
+    assert (str(refused.advice.job), refused.message) == (f"{cluster}.1", "the schedd says no")
+    assert f"{cluster}.1: edit refused: the schedd says no" in outcome(done)
+
+
 def test_a_removed_job_is_gone_and_only_with_leave(pool, point, hold) -> None:
     cluster = hold()
-    given = answers(point, cluster, "REMOVE", "condor_rm {job}")
+    given = advices(point, cluster, Verdict.REMOVE)
     assert act(point, given).actions == {}
     done = act(point, given, wishes=Wishes(remove=True))
     [[action]] = done.actions.values()
@@ -244,7 +281,7 @@ def test_a_removed_job_is_gone_and_only_with_leave(pool, point, hold) -> None:
 
 def test_a_run_that_dies_in_between_leaves_what_it_meant_to_do(point, hold, monkeypatch) -> None:
     cluster = hold()
-    given = answers(point, cluster)
+    given = advices(point, cluster)
 
     def killed(jobs, reason):
         raise KeyboardInterrupt
@@ -260,9 +297,9 @@ def test_a_run_that_dies_in_between_leaves_what_it_meant_to_do(point, hold, monk
 
 def test_two_runs_at_once_do_not_release_twice(point, hold) -> None:
     cluster = hold()
-    given = answers(point, cluster)
+    given = advices(point, cluster)
 
-    def another_run_begins(plan: Plan) -> bool:
+    def another_run_begins(plan: ApplyPlan) -> bool:
         lock = own_ledger_path().with_name("ledger.sqlite.acting")
         lock.parent.mkdir(parents=True, exist_ok=True)
         handles.append(lock.open("w"))
@@ -279,10 +316,10 @@ def test_two_runs_at_once_do_not_release_twice(point, hold) -> None:
 
 def test_no_is_an_answer(point, hold) -> None:
     cluster = hold()
-    shown: list[Plan] = []
-    done = act(point, answers(point, cluster), agree=lambda plan: bool(shown.append(plan)))
+    shown: list[ApplyPlan] = []
+    done = act(point, advices(point, cluster), agree=lambda plan: bool(shown.append(plan)))
     assert (done.agreed, done.actions) == (False, {})
-    assert [choice.step for choice in shown[0].choices] == [Step.RELEASE]
+    assert [choice.step for choice in shown[0].choices] == [ApplyStep.RELEASE]
     assert len(point.held_jobs([(cluster, None)])) == 1
     assert ledger(point) == []
 
@@ -290,7 +327,7 @@ def test_no_is_an_answer(point, hold) -> None:
 def test_what_came_of_it_is_also_seen_without_the_schedd(pool, point, hold, tmp_path) -> None:
     cluster = hold()
     (tmp_path / "licence").touch()
-    act(point, answers(point, cluster))
+    act(point, advices(point, cluster))
     pool.wait_for(cluster, JobStatus.COMPLETED)
     with Ledger(own_ledger_path(), readonly=True) as before:
         assert [action.effect for action in before.actions()] == [Effect.WAITING]

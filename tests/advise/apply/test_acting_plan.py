@@ -7,24 +7,21 @@ from dataclasses import replace
 import pytest
 
 from condor_advice.advise.apply.plan import (
+    ApplyLimits,
+    ApplyPlan,
+    ApplyStep,
     Case,
-    Limits,
-    Plan,
     Standing,
-    Step,
     Wishes,
     batch_of,
-    case_of,
     make_plan,
-    read_commands,
 )
 from condor_advice.gather.errors import UsageError
-from condor_advice.gather.events import JobId
 from condor_advice.gather.ledger import Action, Effect, GivenAdvice, Result
 
 NOW = 1_800_000_000.0
 HELD_AT = int(NOW - 600)
-LIMITS = Limits()
+LIMITS = ApplyLimits()
 EDITS = (("RequestMemory", "512"),)
 
 
@@ -44,12 +41,12 @@ def standing(case: Case, **changes: object) -> Standing:
     return replace(usual, **changes)
 
 
-def plan(cases: list[Case], past=(), limits=LIMITS, wishes=None, now=NOW, **changes) -> Plan:
+def plan(cases: list[Case], past=(), limits=LIMITS, wishes=None, now=NOW, **changes) -> ApplyPlan:
     standings = {one.job: standing(one, **changes) for one in cases}
     return make_plan(cases, standings, past, limits, wishes or Wishes(), now)
 
 
-def steps(found: Plan) -> list[Step]:
+def steps(found: ApplyPlan) -> list[ApplyStep]:
     return [choice.step for choice in found.choices]
 
 
@@ -66,11 +63,14 @@ def test_only_what_is_asked_for_is_done() -> None:
         case(0, "RELEASE", 0.9), case(1, "RELEASE", 0.4), case(2, "FIX"), case(3, "REMOVE"),
         case(4, "ASK"),
     ]  # fmt: skip
-    leave = Step.LEAVE
-    assert steps(plan(cases)) == [Step.RELEASE, leave, leave, leave, leave]
-    assert steps(plan(cases, wishes=Wishes(confidence=0.3)))[:2] == [Step.RELEASE, Step.RELEASE]
-    assert steps(plan(cases, wishes=Wishes(fix=True)))[2] is Step.EDIT
-    assert steps(plan(cases, wishes=Wishes(remove=True)))[3] is Step.REMOVE
+    leave = ApplyStep.LEAVE
+    assert steps(plan(cases)) == [ApplyStep.RELEASE, leave, leave, leave, leave]
+    assert steps(plan(cases, wishes=Wishes(confidence=0.3)))[:2] == [
+        ApplyStep.RELEASE,
+        ApplyStep.RELEASE,
+    ]
+    assert steps(plan(cases, wishes=Wishes(fix=True)))[2] is ApplyStep.EDIT
+    assert steps(plan(cases, wishes=Wishes(remove=True)))[3] is ApplyStep.REMOVE
     everything = steps(plan(cases, wishes=Wishes(confidence=0.0, fix=True, remove=True)))
     assert everything[4] is leave, "a question to a person is never answered by the tool"
     assert "40%, is below the 50%" in plan(cases).choices[1].why
@@ -78,14 +78,14 @@ def test_only_what_is_asked_for_is_done() -> None:
 
 def test_a_cause_that_was_seen_to_be_gone_outweighs_the_chance_unless_one_is_asked_for() -> None:
     one = replace(case(chance=0.3), gone=True)
-    assert steps(plan([one])) == [Step.RELEASE]
-    assert steps(plan([one], wishes=Wishes(confidence=0.6))) == [Step.LEAVE]
+    assert steps(plan([one])) == [ApplyStep.RELEASE]
+    assert steps(plan([one], wishes=Wishes(confidence=0.6))) == [ApplyStep.LEAVE]
 
 
 def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
     cases = [case(0, "FIX", by_hand=True), case(1, "FIX", edits=())]
     found = plan(cases, wishes=Wishes(fix=True))
-    assert steps(found) == [Step.LEAVE, Step.LEAVE]
+    assert steps(found) == [ApplyStep.LEAVE, ApplyStep.LEAVE]
     assert found.choices[0].why == "it needs you first; the advice says what to do"
 
 
@@ -100,18 +100,18 @@ def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
         (16, "Spooling input data files", "spooled"),
         (26, "over its share", "a policy of the site"),
         (99, "for repairs", "code 99"),
-        (13, "HELD BY STAFF: see ticket", "leaves holds alone that say"),
+        (13, "HELD BY STAFF: see ticket", "leaves holds alone whose reason matches"),
     ],
 )
 def test_holds_that_people_set_are_left_alone_whatever_the_chance(code, reason, why) -> None:
-    limits = Limits(leave_codes=(99,), leave_reasons=("held by staff",))
+    limits = ApplyLimits(leave_codes=(99,), leave_reasons=("held by staff",))
     wishes = Wishes(confidence=0.0, fix=True, remove=True)
     for verdict in ("RELEASE", "FIX", "REMOVE"):
         one = case(0, verdict, 1.0, code=code)
         found = plan([one], limits=limits, wishes=wishes, code=code, reason=reason)
         if code == 26 and verdict != "RELEASE":
             continue  # what the policy asks for may be done
-        assert steps(found) == [Step.LEAVE]
+        assert steps(found) == [ApplyStep.LEAVE]
         assert why in found.choices[0].why
 
 
@@ -119,55 +119,57 @@ def test_what_happened_since_the_advice_is_respected() -> None:
     one = case()
     assert make_plan([one], {}, (), LIMITS, Wishes(), NOW).choices[0].why == "it has left the queue"
     assert plan([one], status=2).choices[0].why == "it is no longer on hold"
-    assert "held anew" in plan([one], entered=HELD_AT + 60).choices[0].why
-    assert steps(plan([one], entered=HELD_AT + 1)) == [Step.RELEASE], "clocks differ by a second"
+    assert "held again" in plan([one], entered=HELD_AT + 60).choices[0].why
+    assert steps(plan([one], entered=HELD_AT + 1)) == [ApplyStep.RELEASE], (
+        "clocks differ by a second"
+    )
 
 
 def test_each_further_hold_waits_longer_and_in_the_end_for_good() -> None:
     waits = [LIMITS.wait_seconds(n) / 60 for n in range(1, 6)]
     assert waits == [0, 5, 10, 20, 40]
     assert LIMITS.wait_seconds(60) == 24 * 3600
-    assert steps(plan([case(holds=3)], now=HELD_AT + 601)) == [Step.RELEASE]
+    assert steps(plan([case(holds=3)], now=HELD_AT + 601)) == [ApplyStep.RELEASE]
     early = plan([case(holds=3)], now=HELD_AT + 599)
-    assert steps(early) == [Step.WAIT]
+    assert steps(early) == [ApplyStep.WAIT]
     assert early.choices[0].until == HELD_AT + 600
     enough = plan([case(holds=11)], now=NOW + 1e6)
-    assert steps(enough) == [Step.LEAVE]
+    assert steps(enough) == [ApplyStep.LEAVE]
     assert "11 times" in enough.choices[0].why
 
 
 def test_a_cause_that_needs_time_is_given_it() -> None:
     one = case(not_before=NOW + 100)
     assert plan([one]).choices[0].until == NOW + 100
-    assert steps(plan([one], now=NOW + 101)) == [Step.RELEASE]
+    assert steps(plan([one], now=NOW + 101)) == [ApplyStep.RELEASE]
 
 
 def test_a_few_jobs_need_no_canary_and_many_send_one_of_each_cluster() -> None:
-    assert steps(plan([case(n) for n in range(3)])) == [Step.RELEASE] * 3
+    assert steps(plan([case(n) for n in range(3)])) == [ApplyStep.RELEASE] * 3
     cases = [case(n, cluster=7 if n < 5 else 8) for n in range(10)]
     found = plan(cases)
     first = [choice for choice in found.choices if choice.canary]
     assert [str(choice.case.job) for choice in first] == ["7.0", "8.5"]
-    assert steps(found).count(Step.WAIT) == 8
+    assert steps(found).count(ApplyStep.WAIT) == 8
 
 
 def test_jobs_held_for_different_reasons_do_not_wait_for_each_other() -> None:
     many = [case(n) for n in range(6)]
     few = [case(n, cluster=9, template="transfer plug-in missing") for n in range(2)]
-    assert [c.step for c in plan([*many, *few]).choices[6:]] == [Step.RELEASE] * 2
+    assert [c.step for c in plan([*many, *few]).choices[6:]] == [ApplyStep.RELEASE] * 2
 
 
 @pytest.mark.parametrize(
     ("effects", "expected"),
     [
-        ([Effect.WAITING], Step.WAIT),
-        ([Effect.PAST], Step.RELEASE),
-        ([Effect.SUCCEEDED], Step.RELEASE),
-        ([Effect.PAST, Effect.WAITING], Step.RELEASE),
-        ([Effect.HELD_AGAIN], Step.WAIT),
-        ([Effect.HELD_AGAIN, Effect.WAITING], Step.WAIT),
-        ([Effect.HELD_AGAIN, Effect.SUCCEEDED], Step.WAIT),
-        ([Effect.FAILED], Step.WAIT),
+        ([Effect.WAITING], ApplyStep.WAIT),
+        ([Effect.PAST], ApplyStep.RELEASE),
+        ([Effect.SUCCEEDED], ApplyStep.RELEASE),
+        ([Effect.PAST, Effect.WAITING], ApplyStep.RELEASE),
+        ([Effect.HELD_AGAIN], ApplyStep.WAIT),
+        ([Effect.HELD_AGAIN, Effect.WAITING], ApplyStep.WAIT),
+        ([Effect.HELD_AGAIN, Effect.SUCCEEDED], ApplyStep.WAIT),
+        ([Effect.FAILED], ApplyStep.WAIT),
     ],
 )
 def test_the_rest_goes_when_the_canaries_got_through(effects, expected) -> None:
@@ -181,21 +183,21 @@ def test_after_a_rest_new_canaries_go_where_earlier_ones_came_back() -> None:
     past = [action(case(100), Effect.HELD_AGAIN, minutes_ago=119)]
     cases = [case(n) for n in range(8)]
     resting = plan(cases, past)
-    assert set(steps(resting)) == {Step.WAIT}
+    assert set(steps(resting)) == {ApplyStep.WAIT}
     assert resting.choices[0].until is not None
     assert sum(choice.canary for choice in plan(cases, past, now=NOW + 180).choices) == 2
 
 
 def test_a_canary_that_nobody_runs_does_not_keep_the_rest_for_ever() -> None:
     past = [action(case(100), Effect.WAITING, minutes_ago=359)]
-    assert set(steps(plan([case(n) for n in range(8)], past))) == {Step.WAIT}
+    assert set(steps(plan([case(n) for n in range(8)], past))) == {ApplyStep.WAIT}
     later = plan([case(n) for n in range(8)], past, now=NOW + 120)
     assert sum(choice.canary for choice in later.choices) == 2
 
 
 def test_waiting_canaries_hold_back_even_a_small_rest() -> None:
     past = [action(case(100), Effect.WAITING, minutes_ago=1)]
-    assert steps(plan([case(0), case(1)], past)) == [Step.WAIT, Step.WAIT]
+    assert steps(plan([case(0), case(1)], past)) == [ApplyStep.WAIT, ApplyStep.WAIT]
 
 
 def test_what_was_learned_long_ago_is_not_trusted() -> None:
@@ -204,7 +206,7 @@ def test_what_was_learned_long_ago_is_not_trusted() -> None:
 
 
 def test_the_hour_has_a_cap_and_canaries_come_first() -> None:
-    limits = Limits(actions_per_hour=4)
+    limits = ApplyLimits(actions_per_hour=4)
     past = [action(case(100 + n, template="x"), Effect.WAITING, canary=False) for n in range(2)]
     few = [case(n, cluster=9, template="y") for n in range(3)]
     many = [case(n) for n in range(10)]
@@ -219,8 +221,8 @@ def test_the_hour_has_a_cap_and_canaries_come_first() -> None:
 
 def test_removals_count_against_the_cap_too() -> None:
     cases = [case(n, "REMOVE") for n in range(6)]
-    found = plan(cases, limits=Limits(actions_per_hour=4), wishes=Wishes(remove=True))
-    assert steps(found).count(Step.REMOVE) == 4
+    found = plan(cases, limits=ApplyLimits(actions_per_hour=4), wishes=Wishes(remove=True))
+    assert steps(found).count(ApplyStep.REMOVE) == 4
 
 
 def test_the_breaker_stops_everything_when_releases_come_back() -> None:
@@ -229,54 +231,22 @@ def test_the_breaker_stops_everything_when_releases_come_back() -> None:
     fresh = [case(0), case(1, "FIX"), case(2, "REMOVE")]
     wishes = Wishes(fix=True, remove=True)
     stopped = plan(fresh, back, wishes=wishes)
-    assert steps(stopped) == [Step.WAIT, Step.WAIT, Step.REMOVE]
-    assert "5 of 5 releases came back held within 60 minutes" in stopped.breaker
+    assert steps(stopped) == [ApplyStep.WAIT, ApplyStep.WAIT, ApplyStep.REMOVE]
+    assert "5 of 5 releases came back held within 60 minutes" in str(stopped.breaker)
     assert not plan(fresh, back[:4], wishes=wishes).breaker
     good = [action(case(200 + n, template="z"), Effect.PAST, canary=False) for n in range(5)]
     assert not plan(fresh, back + good, wishes=wishes).breaker, "half and half is no storm"
     assert not plan(fresh, back, wishes=wishes, now=NOW + 3000).breaker, "it closes by itself"
 
 
-def test_commands_are_applied_as_they_are_printed() -> None:
-    def read(*commands: str):
-        return read_commands(commands, "7.1")
-
-    assert read("condor_qedit 7.1 RequestMemory 512", "condor_release 7.1") == (EDITS, False)
-    assert read("condor_qedit 7.1 RequestMemory 512 && condor_release 7.1") == (EDITS, False)
-    assert read("""condor_qedit 7.1 TransferInput '"a, b"'""")[0] == (("TransferInput", '"a, b"'),)
-    assert read("condor_qedit 7.1 RequestMemory=512") == (EDITS, False)
-    assert read("condor_qedit 7.1 Requirements '(a) && b' && condor_release 7.1") == (
-        (("Requirements", "(a) && b"),), False,
-    )  # fmt: skip
-    assert read("condor_rm 7.1") == ((), False)
-    assert read("dos2unix run.sh", "condor_release 7.1") == ((), True)
-    assert read("condor_qedit 7.2 RequestMemory 512") == ((), True), "not this job"
-    assert read("condor_release 7.1 'unfinished") == ((), True)
-
-
-def test_a_case_is_read_from_the_json_of_an_advice() -> None:
-    answer = {
-        "job": "7.1", "access_point": "ap1", "verdict": "FIX", "p_success": 0.05,
-        "source": "model", "model": "starter",
-        "hold": {"code": 34, "subcode": 102, "reason": "r", "template": "over memory",
-                 "at": "2026-11-16T06:00:00Z", "number": 2},
-        "remedy": {"commands": ["condor_qedit 7.1 RequestMemory 512"], "text": "more memory"},
-    }  # fmt: skip
-    found = case_of(answer, "alice", NOW)
-    assert found.job == JobId("ap1", 7, 1)
-    assert (found.edits, found.by_hand) == (EDITS, False)
-    assert found.given.held_at == 1794808800.0
-    assert (found.given.hold_number, found.given.model) == (2, "starter")
-
-
 def test_limits_come_from_configuration_and_mistakes_are_named() -> None:
-    read = Limits.read({"confidence": 0.95, "actions_per_hour": 20, "leave_codes": [3, 5]})
+    read = ApplyLimits.read({"confidence": 0.95, "actions_per_hour": 20, "leave_codes": [3, 5]})
     assert (read.confidence, read.actions_per_hour, read.leave_codes) == (0.95, 20, (3, 5))
     with pytest.raises(UsageError, match="canary_job: no such setting"):
-        Limits.read({"canary_job": 1})
-    with pytest.raises(UsageError, match="a number from 0 up"):
-        Limits.read({"confidence": "high"})
+        ApplyLimits.read({"canary_job": 1})
+    with pytest.raises(UsageError, match="must be a number of at least 0"):
+        ApplyLimits.read({"confidence": "high"})
     with pytest.raises(UsageError, match="leave_reasons"):
-        Limits.read({"leave_reasons": ["("]})
+        ApplyLimits.read({"leave_reasons": ["("]})
     with pytest.raises(UsageError, match="write a list"):
-        Limits.read({"leave_codes": 3})
+        ApplyLimits.read({"leave_codes": 3})

@@ -167,9 +167,9 @@ def fits(schema: str, found: list[dict[str, Any]]) -> bool:
         (["--fix"], "--fix says how to act; add --apply"),
         (["--remove"], "--remove says how to act; add --apply"),
         (["--confidence", "0.9"], "--confidence says how to act; add --apply"),
-        (["--apply", "--yes", "--log", "x.log"], "leave --log out"),
-        (["--apply", "--yes", "--store", "x"], "leave --store out"),
-        (["--apply", "--yes", "--hold", "2"], "leave --hold out"),
+        (["--apply", "--yes", "--log", "x.log"], "leave out --log"),
+        (["--apply", "--yes", "--store", "x"], "leave out --store"),
+        (["--apply", "--yes", "--hold", "2"], "leave out --hold"),
         (["--apply", "--yes", "--confidence", "80"], "0<=x<=1"),
     ],
 )
@@ -317,7 +317,7 @@ def test_other_peoples_jobs_are_htcondors_to_grant(site: Site) -> None:
     refused = site.advice(*arguments, user="amara")
     assert refused.returncode == 1
     assert f"{cluster}.0 (release refused)" in refused.stderr
-    assert "HTCondor refused: it is bjorn's job" in refused.stdout
+    assert "HTCondor refused: the job belongs to bjorn" in refused.stdout
     [ad] = site.pool.jobs(f"ClusterId == {cluster}")
     assert ad["JobStatus"] == JobStatus.HELD
     granted = site.advice(*arguments, user=site.pool.account)
@@ -363,7 +363,7 @@ def test_limits_of_the_site_are_kept_and_mistakes_in_them_named(site: Site) -> N
     try:
         site.file.write_text(f"{before}\n[acting]\nleave_codes = [13]\n")
         done = site.advice(*arguments)
-        assert "leaves holds of code 13 alone" in done.stdout
+        assert "leaves holds with code 13 alone" in done.stdout
         site.file.write_text(f"{before}\n[acting]\nactions_per_hours = 2\n")
         wrong = site.advice(*arguments)
         assert wrong.returncode == 2

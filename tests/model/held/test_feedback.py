@@ -168,7 +168,7 @@ def test_a_store_without_advice_or_kept_holds_has_a_status(tmp_path: Path, store
     with Store(tmp_path / "empty.sqlite"):
         pass
     text = run("status", "--store", tmp_path / "empty.sqlite")
-    assert "no hold episodes are kept" in text
+    assert "has no hold episodes" in text
 
 
 def test_what_came_of_repairs_is_not_set_against_the_chance_without_one(store: Path) -> None:
