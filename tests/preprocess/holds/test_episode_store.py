@@ -318,8 +318,8 @@ def test_a_follower_killed_at_any_moment_loses_and_doubles_nothing(
     log.write_bytes(b"")
     command = [
         sys.executable, "-c",
-        "import condor_advice.advise.commands.gather as g; g.KEEP_SECONDS = 0.01;"
-        "g.KEEP_SHARE = 1.0; g.gather()",
+        "import condor_advice.preprocess.holds.keeper as k; k.KEEP_SECONDS = 0.01;"
+        "k.KEEP_SHARE = 1.0; from condor_advice.advise.commands.gather import gather; gather()",
         "--follow", "--poll", "--store", str(path), "--access-point", "ap", "--zone", "UTC",
         str(log),
     ]  # fmt: skip
