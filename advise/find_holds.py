@@ -27,6 +27,7 @@ from condor_advice.gather.store import (
     job_key,
 )
 from condor_advice.preprocess.holds.episode_store import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.holds.job_numbers import MOST_PROCS
 
 if TYPE_CHECKING:
     from condor_advice.gather.live import AccessPoint, LiveJob
@@ -40,7 +41,6 @@ STATUS_WORDS: dict[int, str] = {
     JobStatus.TRANSFERRING_OUTPUT: "transferring its output",
     JobStatus.SUSPENDED: "suspended",
 }
-MOST_PROCS = (1 << 24) - 1
 # Of a longer range the schedd is asked for the whole cluster: a term for each proc keeps it busy.
 LONGEST_LIST = 1000
 # The event of a hold and the schedd's time of it may differ by some seconds.

@@ -22,9 +22,9 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.arrays import load_arrays, save_arrays
 from condor_advice.model.held.data import HeldData, from_export, from_samples, join
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.samples import Samples
 from condor_advice.preprocess.holds.splits import split_by_time
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.stream import OUTCOME, EpisodeStream
 from condor_advice.preprocess.holds.tensors import TensorSpec
 from condor_advice.preprocess.holds.timeline import Timeline, log_timeline, store_timeline

@@ -24,9 +24,9 @@ from condor_advice.lab.simulate import Profile, simulate
 from condor_advice.lab.truth import JobKey, Truth, in_order, read_truth
 from condor_advice.model.held.data import HeldData, from_samples
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, PRIOR_SUCCESS, SHRINKAGE
+from condor_advice.preprocess.holds.job_numbers import cluster_of, job_parts
 from condor_advice.preprocess.holds.labels import labels_of
 from condor_advice.preprocess.holds.samples import Samples, collect
-from condor_advice.preprocess.holds.steps import cluster_of, job_parts
 from condor_advice.preprocess.holds.timeline import log_timeline
 
 RANDOMISED = "pool_c"  # every hold was released; for testing only

@@ -19,10 +19,10 @@ from condor_advice.model.arrays import hash_arrays, load_arrays, save_arrays
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.export import Dataset
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.job_numbers import cluster_of
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX, labels_of
 from condor_advice.preprocess.holds.samples import Samples
 from condor_advice.preprocess.holds.splits import Moments, kin_groups
-from condor_advice.preprocess.holds.steps import cluster_of
 from condor_advice.preprocess.holds.tensors import EpisodeTensor
 
 Ints = npt.NDArray[np.int64]

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId
 from condor_advice.gather.store import Store
+from condor_advice.preprocess.holds.job_numbers import cluster_of, job_number, job_parts
 
 if TYPE_CHECKING:
     from condor_advice.preprocess.holds.samples import Samples
@@ -67,7 +68,7 @@ SCHEMA = (
     )""",
     """CREATE TABLE kept_episodes (
         episode INTEGER PRIMARY KEY,
-        job INTEGER NOT NULL,           -- steps.job_number()
+        job INTEGER NOT NULL,           -- see job_numbers.py
         number INTEGER NOT NULL,
         time INTEGER NOT NULL,
         sequence INTEGER NOT NULL,
@@ -501,7 +502,7 @@ class KeptEpisodes:
             newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
             for one in self._select(f"kept_episodes.episode IN ({newest})", some):
                 points = self._points_called(one.job.access_point)
-                found[asked[_job_number(points[0], one.job.cluster, one.job.proc)]] = one
+                found[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
         return found
 
     def like_cases(
@@ -525,25 +526,6 @@ class KeptEpisodes:
         )
         good = sum(outcome == 0 for (outcome,) in rows)
         return LikeCases(len(rows), good, seconds, len(rows) == MOST_LIKE_CASES)
-
-    def holds_on_points(
-        self, template_id: int, until_us: int, seconds: float, before: int | None = None
-    ) -> dict[str, int]:
-        """Count the holds with a template by execution point, most first; '' where unknown."""
-        rows = self._tables.rows(
-            "SELECT name, count(*) FROM (SELECT point FROM kept_episodes WHERE template = ?"
-            " AND time BETWEEN ? AND ? AND sequence < ? ORDER BY time DESC LIMIT ?)"
-            " LEFT JOIN kept_names ON kind = 'point' AND id = point"
-            " GROUP BY point ORDER BY 2 DESC",
-            (
-                template_id,
-                until_us - int(seconds * 1e6),
-                until_us,
-                (1 << 62) if before is None else before,
-                MOST_LIKE_CASES,
-            ),
-        )
-        return {name or "": count for name, count in rows}
 
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
@@ -621,7 +603,8 @@ class KeptEpisodes:
         )
 
     def _job_numbers(self, cluster: int, proc: int, access_point: str | None) -> list[int]:
-        return [_job_number(number, cluster, proc) for number in self._points_called(access_point)]
+        numbers = self._points_called(access_point)
+        return [int(job_number(number, cluster, proc)) for number in numbers]
 
     def _points_called(self, name: str | None) -> list[int]:
         """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
@@ -657,13 +640,13 @@ class KeptEpisodes:
         ]
 
     def _episode(self, row: Sequence[Any], features: Floats, steps: Floats) -> KeptEpisode:
-        cluster = row[1] >> 24
-        proc = row[1] & ((1 << 24) - 1)
-        job = JobId(self.access_points[cluster >> 31], cluster & ((1 << 31) - 1), proc)
+        access_point, cluster, proc = job_parts(row[1])
+        job = JobId(self.access_points[access_point], cluster, proc)
+        kin = cluster_of(row[1])
         return KeptEpisode(
             episode=row[0],
             job=job,
-            kin=(cluster, row[12]) if row[12] else (cluster,),
+            kin=(kin, row[12]) if row[12] else (kin,),
             number=row[2],
             time_us=row[3],
             sequence=row[4],
@@ -701,11 +684,6 @@ def kept_of(store: Store) -> KeptEpisodes:
             f"{store.path}: no hold episodes are kept in it yet; run `condor-advice gather` once"
         )
     return kept
-
-
-def _job_number(access_point: int, cluster: int, proc: int) -> int:
-    """Do what steps.job_number() does, for one job and without that module."""
-    return (access_point << 55) + (cluster << 24) + min(proc, (1 << 24) - 1)
 
 
 # ---- numbers as bytes: most features and steps are 0 or not known, and cost a bit each

@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.job_numbers import cluster_number, job_parts
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOMES, labels_of
 from condor_advice.preprocess.holds.splits import Moments
-from condor_advice.preprocess.holds.steps import Names, Steps, cluster_of, job_parts
+from condor_advice.preprocess.holds.steps import EXPORTED_FIELDS, Names, Steps, empty_steps
 from condor_advice.preprocess.holds.stream import OUTCOME, EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.templates import FAMILIES
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS, TensorSpec, padded
@@ -151,16 +152,15 @@ class _Writers:
         self.waiting, self.waiting_rows = [], 0
 
     def _episode_table(self, episodes: npt.NDArray[np.void], begin: Ints) -> Any:
-        parts = np.array([job_parts(job) for job in episodes["job"].tolist()], np.int64)
-        parts = parts.reshape(-1, 3)
+        access_point, cluster, proc = job_parts(episodes["job"])
         arrow = self.arrow
         coded = episodes["code"] >= 0
         return arrow.table(
             {
                 "episode": episodes["episode"],
-                "access_point": _named(arrow, list(self.names.access_points), parts[:, 0]),
-                "cluster": parts[:, 1],
-                "proc": parts[:, 2],
+                "access_point": _named(arrow, list(self.names.access_points), access_point),
+                "cluster": cluster,
+                "proc": proc,
                 "number": episodes["number"],
                 "hold_time": _times(arrow, episodes["time"]),
                 "code": arrow.array(episodes["code"], mask=~coded),
@@ -221,28 +221,19 @@ class _Writers:
     def _empty(self) -> None:
         """Write tables without rows, so that a store without holds exports, too."""
         stream = EpisodeStream(names=self.names)
-        self.waiting = [stream.advance(np.zeros(0, _step_dtype()))]
+        self.waiting = [stream.advance(empty_steps())]
         self._flush()
-
-
-def _step_dtype() -> np.dtype[np.void]:
-    from condor_advice.preprocess.holds.steps import STEP
-
-    return STEP
 
 
 def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
     """Return steps as a table with names instead of numbers."""
-    proc_bits = job_parts(1)[2]
-    assert proc_bits == 1
-    job = steps["job"]
-    cluster = cluster_of(job)
+    access_point, cluster, proc = job_parts(steps["job"])
     points, owners = list(names.points), list(names.owners)
     held = steps["template"] >= 0
     columns = {
-        "access_point": _named(arrow, list(names.access_points), cluster >> 31),
-        "cluster": cluster & ((1 << 31) - 1),
-        "proc": job & ((1 << 24) - 1),
+        "access_point": _named(arrow, list(names.access_points), access_point),
+        "cluster": cluster,
+        "proc": proc,
         "time": _times(arrow, steps["time"]),
         "type": steps["kind"],
         "transfer": arrow.array(steps["part"], mask=steps["kind"] != 40),
@@ -253,20 +244,9 @@ def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
         "point": _named(arrow, points, steps["point"]),
         "owner": _named(arrow, owners, steps["owner"]),
     }
-    for name, unit in (
-        ("memory", "mb"),
-        ("image", "kb"),
-        ("cpu", "seconds"),
-        ("sent", "bytes"),
-        ("received", "bytes"),
-        ("request_memory", "mb"),
-        ("request_disk", "kb"),
-        ("request_cpus", "count"),
-        ("disk", "kb"),
-        ("exit", "status"),
-    ):
-        values = np.ascontiguousarray(steps[name])
-        columns[f"{name}_{unit}"] = arrow.array(values, mask=np.isnan(values))
+    for field in EXPORTED_FIELDS:
+        values = np.ascontiguousarray(steps[field.name])
+        columns[f"{field.name}_{field.unit}"] = arrow.array(values, mask=np.isnan(values))
     return arrow.table(columns)
 
 
@@ -356,7 +336,7 @@ class Dataset:
         self.label = episodes["label"].fill_null(NO_LABEL).to_numpy().astype(np.int8)
         self.begin, self.end = (episodes[f"steps_{edge}"].to_numpy() for edge in ("begin", "end"))
         access_point = _codes(episodes["access_point"])
-        self.cluster = (access_point << 31) + episodes["cluster"].to_numpy() + 1
+        self.cluster = cluster_number(access_point, episodes["cluster"].to_numpy()) + 1
         self.dag = _kin(access_point, episodes["dag"].to_numpy())
         self.batch = _kin(_codes(episodes["owner"]) + 1, episodes["batch"].to_numpy())
         groups = self._features.metadata

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.hashing import MIX
 from condor_advice.gather.words import BlockWords, digits, pad, word
+from condor_advice.preprocess.holds.job_numbers import MAX_ACCESS_POINTS, job_number
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
 
 if TYPE_CHECKING:
@@ -40,58 +42,87 @@ CONTEXT_CHANNELS = (
     "pool_evictions_1h",
 )
 
-STEP = np.dtype(
-    [
-        ("job", "i8"),  # access point, cluster and proc in one number: see job_number()
-        ("sequence", "i8"),  # its place among all events, in the order in which they are known
-        ("time", "i8"),  # microseconds, as the log has it
-        ("clock", "i8"),  # microseconds, made to never run backwards: see timeline.py
-        ("kind", "i2"),
-        ("part", "i1"),  # of a 040: 1 to 6; of a 009, 012 or 013: who did it
-        ("family", "i2"),
-        ("code", "i4"),  # of a 012, 021 or 004; -1 none
-        ("subcode", "i4"),
-        ("template", "i4"),  # Reason.template_id; -1 none
-        ("point", "i4"),  # number of the execution point; -1 none
-        ("owner", "i4"),  # of a 028; -1 none
-        ("episode", "i8"),  # number of the hold episode, for a 012
-        ("dag", "i8"),  # whose node the job is; 0 none
-        ("batch", "i8"),  # its batch name; 0 none
-        ("memory", "f4"),  # MB used
-        ("peak", "f4"),  # the most that steps left out here and this one used
-        ("image", "f4"),  # KB
-        ("cpu", "f4"),  # seconds of the run, user and system
-        ("sent", "f4"),  # bytes of the run
-        ("received", "f4"),
-        ("request_memory", "f4"),  # MB
-        ("request_disk", "f4"),  # KB
-        ("request_cpus", "f4"),
-        ("disk", "f4"),  # KB used
-        ("exit", "f4"),  # of a 005: return value, or 256 + signal
-        ("used", "f4"),  # the numbers in a hold reason, MB
-        ("limit", "f4"),
-        ("errno", "f4"),
-        ("http", "f4"),
-        ("context", "f4", (len(CONTEXT_CHANNELS),)),
-    ]
+
+@dataclass(frozen=True, slots=True)
+class StepField:
+    """One field of a step."""
+
+    name: str
+    dtype: str
+    unknown: float  # where the event does not tell
+    comment: str
+    unit: str = ""
+    attributes: tuple[str, ...] = ()  # HTCondor's names of the numbers it is taken from
+    in_ad: bool = False  # a 028 event tells it, too
+    in_key: bool = False  # copies of an event agree in it
+    exported: bool = False  # as the column `name_unit` of events.parquet
+    shape: tuple[int, ...] = ()
+
+
+def _reported(
+    name: str,
+    unit: str,
+    comment: str,
+    *attributes: str,
+    in_ad: bool = False,
+    in_key: bool = True,
+) -> StepField:
+    """Return a number that HTCondor reports about a job; it is exported."""
+    return StepField(
+        name, "f4", np.nan, comment, unit, attributes, in_ad=in_ad, in_key=in_key, exported=True
+    )
+
+
+# The one place where a field of a step is defined. A number that HTCondor names is read,
+# compared and exported by its row here.
+STEP_FIELDS = (
+    StepField("job", "i8", 0, "access point, cluster and proc: see job_numbers.py"),
+    StepField("sequence", "i8", 0, "place among all events, in the order they became known"),
+    StepField("time", "i8", 0, "as the log has it", "microseconds"),
+    StepField("clock", "i8", 0, "never runs backwards: see timeline.py", "microseconds"),
+    StepField("kind", "i2", 0, "number of the event"),
+    StepField("part", "i1", 0, "of a 040: 1 to 6; of a 009, 012 or 013: who did it", in_key=True),
+    StepField("family", "i2", 0, "of a hold reason: place in FAMILIES", in_key=True),
+    StepField(
+        "code", "i4", -1, "of a 012, 021 or 004", "", ("HoldReasonCode", "ReasonCode"), in_key=True
+    ),
+    StepField(
+        "subcode", "i4", -1, "beside it", "", ("HoldReasonSubCode", "ReasonSubCode"), in_key=True
+    ),
+    StepField("template", "i4", -1, "of a hold reason: Reason.template_id", in_key=True),
+    StepField("point", "i4", -1, "number of the execution point", in_key=True),
+    StepField("owner", "i4", -1, "number of the owner", in_ad=True, in_key=True),
+    StepField("episode", "i8", -1, "number of the hold episode, for a 012"),
+    StepField("dag", "i8", 0, "whose node the job is", "", ("DAGManJobId",), in_ad=True),
+    StepField("batch", "i8", 0, "hash of the batch name", in_ad=True),
+    _reported("memory", "mb", "memory used", "MemoryUsage"),
+    StepField("peak", "f4", np.nan, "most used by this step and those dropped before it", "mb"),
+    _reported("image", "kb", "image size", "Size"),
+    _reported("cpu", "seconds", "user and system time of the run"),
+    _reported("sent", "bytes", "sent by the run", "SentBytes"),
+    _reported("received", "bytes", "received by the run", "ReceivedBytes"),
+    _reported("request_memory", "mb", "memory requested", "RequestMemory", in_ad=True),
+    _reported("request_disk", "kb", "disk requested", "RequestDisk", in_ad=True),
+    _reported("request_cpus", "count", "CPUs requested", "RequestCpus", in_ad=True, in_key=False),
+    _reported("disk", "kb", "disk used", "DiskUsage"),
+    _reported("exit", "status", "of a 005: return value, or 256 + signal"),
+    StepField("used", "f4", np.nan, "amount used, as a hold reason says", "mb"),
+    StepField("limit", "f4", np.nan, "limit, as a hold reason says", "mb"),
+    StepField("errno", "f4", np.nan, "in a hold reason"),
+    StepField("http", "f4", np.nan, "status in a hold reason"),
+    StepField(
+        "context", "f4", 0, "the pool then: CONTEXT_CHANNELS", shape=(len(CONTEXT_CHANNELS),)
+    ),
 )
-_NAN = (
-    "memory",
-    "peak",
-    "image",
-    "cpu",
-    "sent",
-    "received",
-    "request_memory",
-    "request_disk",
-    "request_cpus",
-    "disk",
-    "exit",
-    "used",
-    "limit",
-    "errno",
-    "http",
-)
+STEP = np.dtype([(field.name, field.dtype, field.shape) for field in STEP_FIELDS])
+KEY_FIELDS = tuple(field for field in STEP_FIELDS if field.in_key)
+AD_FIELDS = tuple(field for field in STEP_FIELDS if field.in_ad)
+EXPORTED_FIELDS = tuple(field for field in STEP_FIELDS if field.exported)
+_NUMBERS = tuple((field.name, name) for field in STEP_FIELDS for name in field.attributes)
+_AD_NUMBERS = tuple((field.name, name) for field in AD_FIELDS for name in field.attributes)
+_NOTHING = np.zeros((), STEP)  # a step that tells nothing
+for _field in STEP_FIELDS:
+    _NOTHING[_field.name] = _field.unknown
 
 # Events that say nothing about how a job is doing: of DAGMan, the grid's ends, data reuse.
 _SKIPPED = np.array(
@@ -100,9 +131,6 @@ _SKIPPED = np.array(
 # Who held, released or removed it.
 BY_NOBODY, BY_USER, BY_POLICY = 0, 1, 2
 
-_PROC_BITS, _CLUSTER_BITS = 24, 31
-MAX_ACCESS_POINTS = 1 << (63 - _PROC_BITS - _CLUSTER_BITS)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _HASHED_BYTES = 128
 _KNOWN_HASHES = 500_000
 _BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
@@ -111,23 +139,6 @@ _DAG_NOTE = word(b"DAG Node")
 _STRUCTURED_DAG = re.compile(rb"DAGManJobId *= *(\d+)")
 _GLIDEIN = re.compile(r"^glidein_[\d_]+@")
 _ALIAS = re.compile(r"alias=([^&>]+)")
-
-
-# Numbers that a step takes over as they are: its column, and HTCondor's name.
-_NUMBERS = (
-    ("memory", "MemoryUsage"),
-    ("image", "Size"),
-    ("sent", "SentBytes"),
-    ("received", "ReceivedBytes"),
-    ("request_memory", "RequestMemory"),
-    ("request_disk", "RequestDisk"),
-    ("request_cpus", "RequestCpus"),
-    ("disk", "DiskUsage"),
-    ("code", "HoldReasonCode"),
-    ("subcode", "HoldReasonSubCode"),
-    ("code", "ReasonCode"),
-    ("subcode", "ReasonSubCode"),
-)
 
 
 @dataclass(slots=True)
@@ -171,41 +182,9 @@ def point_of(slot: str) -> str:
     return _GLIDEIN.sub("", name)  # a glidein is new each time; its machine is what stays
 
 
-def job_number(access_point: int, cluster: Any, proc: Any) -> Any:
-    """Return one number for a job; works on whole columns too."""
-    proc = np.minimum(proc, (1 << _PROC_BITS) - 1)
-    high = access_point << (_PROC_BITS + _CLUSTER_BITS)
-    return high + (np.asarray(cluster, np.int64) << _PROC_BITS) + proc
-
-
-def cluster_of(job: Any) -> Any:
-    """Return the number of a job's cluster, access point included."""
-    return job >> _PROC_BITS
-
-
-def proc_of(job: Any) -> Any:
-    """Return the proc of a job's number; works on whole columns too."""
-    return job & ((1 << _PROC_BITS) - 1)
-
-
-def job_parts(job: int) -> tuple[int, int, int]:
-    """Return (access point, cluster, proc) of a job's number."""
-    cluster = job >> _PROC_BITS
-    return (
-        cluster >> _CLUSTER_BITS,
-        cluster & ((1 << _CLUSTER_BITS) - 1),
-        job & ((1 << _PROC_BITS) - 1),
-    )
-
-
 def empty_steps(count: int = 0) -> Steps:
-    """Return steps that say nothing yet."""
-    steps = np.zeros(count, STEP)
-    for name in ("code", "subcode", "template", "point", "owner", "episode"):
-        steps[name] = -1
-    for name in _NAN:
-        steps[name] = np.nan
-    return steps
+    """Return steps that tell nothing yet."""
+    return np.full(count, _NOTHING)
 
 
 _RAW = np.dtype((np.void, STEP.itemsize))
@@ -321,12 +300,7 @@ class _Filler:
         if owner := found.get("Owner"):
             numbers = self._intern(owner, self.names._owner_hashes, self.names.owner)
             self.steps["owner"][self._at(owner.rows)] = numbers
-        for name, attribute in (
-            ("request_memory", "RequestMemory"),
-            ("dag", "DAGManJobId"),
-            ("request_disk", "RequestDisk"),
-            ("request_cpus", "RequestCpus"),
-        ):
+        for name, attribute in _AD_NUMBERS:
             if texts := found.get(attribute):
                 value, count = digits(self.words, texts.start)
                 # An expression is not a number, and says nothing here.
@@ -392,7 +366,7 @@ class _Filler:
         """Fill one step from an event's attributes: JSON and XML events."""
         row = self.steps[step]
         kind = int(row["kind"])
-        for name, attribute in (*_NUMBERS, ("dag", "DAGManJobId")):
+        for name, attribute in _NUMBERS:
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 row[name] = value
@@ -436,12 +410,12 @@ def fill_reason(step: Any, reason: Reason, names: Names) -> None:
 def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
     """Return a hash of each text, by its length and its first bytes, eight at a time."""
     length = end - start
-    hashes: Keys = length.astype(np.uint64) * _MIX
+    hashes: Keys = length.astype(np.uint64) * MIX
     for at in range(0, min(int(length.max(initial=0)), _HASHED_BYTES), 8):
         rows = np.flatnonzero(length > at)
         bits = np.uint64(8) * np.minimum(length[rows] - at, 8).astype(np.uint64)
         mask = np.where(bits == 64, np.uint64(0), np.uint64(1) << bits) - np.uint64(1)
-        mixed = (hashes[rows] ^ (words[start[rows] + at] & mask)) * _MIX
+        mixed = (hashes[rows] ^ (words[start[rows] + at] & mask)) * MIX
         hashes[rows] = mixed ^ (mixed >> np.uint64(29))
     return hashes
 

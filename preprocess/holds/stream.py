@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.hashing import MIX
 from condor_advice.preprocess.holds.context import (
     HOLD_FACTS,
     TRAFFIC_FACTS,
@@ -43,16 +44,17 @@ from condor_advice.preprocess.holds.features import (
     Held,
     feature_table,
 )
+from condor_advice.preprocess.holds.job_numbers import cluster_of, proc_of
 from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, decide
 from condor_advice.preprocess.holds.live_steps import Shelves, among
 from condor_advice.preprocess.holds.steps import (
+    AD_FIELDS,
+    KEY_FIELDS,
     STEP,
     Names,
     Steps,
-    cluster_of,
     empty_steps,
     join_steps,
-    proc_of,
     take_steps,
 )
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX
@@ -103,6 +105,8 @@ OUTCOME = np.dtype(
         ("decided_sequence", "i8"),
     ]
 )
+# A hold gets these from the job's other events; a copy of its event does not have them.
+_GIVEN = ("point", "owner")
 _DECIDED_GOOD = (OUTCOME_INDEX[Outcome.SUCCEEDED],)
 _DECIDED_BAD = tuple(
     OUTCOME_INDEX[outcome] for outcome in (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
@@ -203,32 +207,17 @@ class EpisodeStream:
 
     def _duplicates(self, rows: Steps, start: int) -> Bools:
         """Find events that another log, or the same one, has told already."""
-        # Holds were given a point and an owner when they came; a copy has not got them yet.
         plain = rows["kind"] != Kind.JOB_HELD
         mixed = _mix(
             rows["job"].astype(np.uint64),
             rows["kind"],
             rows["time"] // 1_000_000,
-            rows["part"],
-            rows["family"],
-            rows["template"],
-            rows["code"],
-            rows["subcode"],
-            rows["point"] * plain,
-            rows["owner"] * plain,
         )
-        for name in (
-            "memory",
-            "image",
-            "cpu",
-            "sent",
-            "received",
-            "exit",
-            "disk",
-            "request_memory",
-            "request_disk",
-        ):
-            mixed = _mix(mixed, np.nan_to_num(rows[name], nan=-1.0).view(np.int32))
+        for field in KEY_FIELDS:
+            value = rows[field.name]
+            if field.dtype == "f4":
+                value = np.nan_to_num(value, nan=-1.0).view(np.int32)
+            mixed = _mix(mixed, value * plain if field.name in _GIVEN else value)
         order = np.lexsort((rows["sequence"], mixed))
         again = np.zeros(len(rows), np.bool_)
         again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
@@ -269,8 +258,8 @@ class EpisodeStream:
         ads = np.flatnonzero(rows["kind"] == Kind.JOB_AD_INFORMATION)
         if len(ads):
             same = np.r_[False, life[ads][1:] == life[ads][:-1]]
-            for name in ("request_memory", "request_disk", "request_cpus", "owner", "dag", "batch"):
-                value = rows[name][ads]
+            for field in AD_FIELDS:
+                value = rows[field.name][ads]
                 value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
                 same[1:] &= value[1:] == value[:-1]
             found[ads] = same
@@ -679,13 +668,10 @@ def _firsts(groups: Ints) -> Ints:
     return np.maximum.accumulate(np.where(begins, np.arange(len(groups)), 0))
 
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
-
 def _mix(seed: npt.NDArray[np.uint64], *columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     mixed = seed.astype(np.uint64)
     for column in columns:
-        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * _MIX
+        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * MIX
         mixed ^= mixed >> np.uint64(32)
     return mixed
 

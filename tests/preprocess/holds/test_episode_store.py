@@ -30,9 +30,9 @@ from condor_advice.preprocess.holds.episode_store import (
     unpack_features,
     unpack_steps,
 )
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.labels import OUTCOMES
 from condor_advice.preprocess.holds.samples import Samples, collect
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.timeline import log_timeline
 
 CLOCK = Clock(UTC)

@@ -17,8 +17,8 @@ from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, outcome_of
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.labels import LABELS, NO_LABEL, OUTCOMES, label_of, labels_of
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS, TensorSpec, padded
 from condor_advice.preprocess.holds.timeline import log_timeline, store_timeline
