@@ -91,6 +91,7 @@ def gather(
             polling=poll,
             notice=_warn,
             settle=keeper.settle,
+            stored=keeper.stored,
         )
         with _ending_on_signals(collector.stop) as received, _progress(collector) as progress:
             keeper.stop_signals = received

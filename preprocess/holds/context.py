@@ -22,6 +22,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Small = npt.NDArray[np.uint32]
+Bools = npt.NDArray[np.bool_]
 
 SECOND = 1_000_000
 WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
@@ -133,17 +134,36 @@ class FactTable:
 
     def ask(self, key: Ints, sequence: Ints, second: Ints) -> Answer:
         """Answer for each key as of the event with this sequence number, that one included."""
-        width = len(self.facts)
-        asked = np.maximum(key, 0)
-        high = self.key.astype(np.int64) << _ORDER_BITS
-        ordered, timed = high + self.sequence, high + self.second
-        row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
-        row, known = self._same_key(row, asked, key)
-        known &= second - self._take(self.second, row) <= self.forget_seconds
+        row, known = self._row_at(key, sequence, second)
         some = known[:, None]
         total = np.where(some, self._take(self.count, row), 0)
         last = np.where(some, self._last(row), -1)
         last_sequence = np.where(some, self._last_sequence(row), -1)
+        assert total.shape == (len(key), len(self.facts))
+        recent = self._recent(key, second, row, known, total)
+        return Answer(total, last, last_sequence, recent)
+
+    def ask_recent(self, key: Ints, sequence: Ints, second: Ints) -> dict[str, Ints]:
+        """Answer with the counts within each window alone."""
+        row, known = self._row_at(key, sequence, second)
+        total = np.where(known[:, None], self._take(self.count, row), 0)
+        return self._recent(key, second, row, known, total)
+
+    def _row_at(self, key: Ints, sequence: Ints, second: Ints) -> tuple[Ints, Bools]:
+        """Return the last row of each key as of an event, and whether there is one."""
+        asked = np.maximum(key, 0)
+        ordered = (self.key.astype(np.int64) << _ORDER_BITS) + self.sequence
+        row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
+        row, known = self._same_key(row, asked, key)
+        known &= second - self._take(self.second, row) <= self.forget_seconds
+        return row, known
+
+    def _recent(
+        self, key: Ints, second: Ints, row: Ints, known: Bools, total: Ints
+    ) -> dict[str, Ints]:
+        """Return the counts within each window, where `total` is all up to `row`."""
+        asked = np.maximum(key, 0)
+        timed = (self.key.astype(np.int64) << _ORDER_BITS) + self.second
         recent = {}
         for name in self.windows:
             since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
@@ -154,10 +174,9 @@ class FactTable:
             pause = self._take(self.second, behind) - self._take(self.second, start)
             counted = (earlier & known & (pause <= self.forget_seconds))[:, None]
             recent[name] = total - np.where(counted, self._take(self.count, start), 0)
-        assert total.shape == (len(key), width)
-        return Answer(total, last, last_sequence, recent)
+        return recent
 
-    def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, Bools]:
         inside = np.maximum(row, 0)
         same = (row >= 0) & (key >= 0) & (self._take(self.key, inside) == asked)
         return inside, same

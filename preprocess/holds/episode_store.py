@@ -47,6 +47,7 @@ SIZES_KEPT = 64  # of each kin, the latest
 # Over so many like cases more ones would change nothing that people can see.
 MOST_LIKE_CASES = 1000
 LATEST_PIECES = 2  # of a log, looked at for what is not kept
+SQLITE_VALUES = 500  # in one statement
 TERMINATED = 5
 OVERRUN = -1  # the key of what jobs needed that had been over their memory
 
@@ -360,24 +361,30 @@ class KeptEpisodes:
 
         An event that is worked off again, after a pass was cut short, is not counted again.
         """
-        new: dict[int, list[tuple[int, float]]] = {}
-        for kin, at, memory in (
-            *zip(finished.kin, finished.sequence, finished.memory, strict=True),
-            *((OVERRUN, *one) for one in zip(finished.overrun_sequence, finished.overrun,
-                                             strict=True)),
-        ):  # fmt: skip
-            new.setdefault(int(kin), []).append((int(at), float(memory)))
-        for kin, values in new.items():
-            known, last = db.execute(
-                "SELECT memory, sequence FROM kept_sizes WHERE kin = ?", (kin,)
-            ).fetchone() or (b"", -1)
-            fresh = sorted(value for value in values if value[0] > last)
-            if fresh:
-                added = np.array([memory for _, memory in fresh], np.float32).tobytes()
-                kept = (known + added)[-4 * SIZES_KEPT :]
-                db.execute(
-                    "INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", (kin, kept, fresh[-1][0])
-                )
+        over = finished.overrun_sequence
+        kin = np.concatenate((finished.kin, np.full(len(over), OVERRUN)))
+        sequence = np.concatenate((finished.sequence, over))
+        memory = np.concatenate((finished.memory, finished.overrun))
+        if not len(kin):
+            return
+        order = np.lexsort((memory, sequence, kin))
+        kin, sequence, memory = kin[order], sequence[order], memory[order]
+        distinct, begins = np.unique(kin, return_index=True)
+        known: dict[int, tuple[bytes, int]] = {}
+        for keys in batched(distinct.tolist(), SQLITE_VALUES):
+            marks = ",".join("?" * len(keys))
+            rows = db.execute(f"SELECT * FROM kept_sizes WHERE kin IN ({marks})", keys)
+            known.update((key, (sizes, last)) for key, sizes, last in rows)
+        new = []
+        for key, begin, end in zip(
+            distinct.tolist(), begins.tolist(), [*begins[1:].tolist(), len(kin)], strict=True
+        ):
+            sizes, last = known.get(key, (b"", -1))
+            begin += int(np.searchsorted(sequence[begin:end], last, "right")) if last >= 0 else 0
+            if begin < end:
+                added = sizes + memory[begin:end].tobytes()
+                new.append((key, added[-4 * SIZES_KEPT :], int(sequence[end - 1])))
+        db.executemany("INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", new)
 
     def _write_pass(self, db: sqlite3.Connection, stream: EpisodeStream, final: bool) -> None:
         """Note how far the pass is, and its state when that is due."""
@@ -496,8 +503,7 @@ class KeptEpisodes:
                 asked[number] = job
         numbers = list(asked)
         found = {}
-        for at in range(0, len(numbers), 500):  # as many as SQLite takes at a time
-            some = numbers[at : at + 500]
+        for some in batched(numbers, SQLITE_VALUES):
             marks = ",".join("?" * len(some))
             newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
             for one in self._select(f"kept_episodes.episode IN ({newest})", some):
@@ -684,6 +690,12 @@ def kept_of(store: Store) -> KeptEpisodes:
             f"{store.path}: no hold episodes are kept in it yet; run `condor-advice gather` once"
         )
     return kept
+
+
+def batched(values: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield values some at a time."""
+    for begin in range(0, len(values), size):
+        yield values[begin : begin + size]
 
 
 # ---- numbers as bytes: most features and steps are 0 or not known, and cost a bit each

@@ -7,6 +7,7 @@ the steps of all for every batch would cost memory several times over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +92,7 @@ class Shelves:
             del self._shelves[place], self._there[place]
 
 
-def among(values: Ints, wanted: Ints) -> Bools:
+def among(values: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Bools:
     """Tell which values are among the wanted ones."""
     ordered = np.unique(wanted)
     if not len(ordered):

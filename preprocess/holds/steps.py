@@ -8,8 +8,9 @@ single events only where they are holds, releases and removals, or not in the te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.hashing import MIX
-from condor_advice.gather.words import BlockWords, digits, pad, word
+from condor_advice.gather.words import BlockWords, digits, first_of, pad, word
 from condor_advice.preprocess.holds.job_numbers import MAX_ACCESS_POINTS, job_number
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
 
@@ -133,6 +134,8 @@ BY_NOBODY, BY_USER, BY_POLICY = 0, 1, 2
 
 _HASHED_BYTES = 128
 _KNOWN_HASHES = 500_000
+_KNOWN_TEXTS = 4096
+_AT_SIGN = 64
 _BY_USER = re.compile(r"\(by user ([^)\s]+)\)")
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
@@ -152,6 +155,7 @@ class Names:
     # Whole hold reasons by (job, time, template), for those who ask for them.
     reasons: dict[tuple[int, int, int], str] | None = None
     _point_hashes: dict[int, int] = field(default_factory=dict)
+    _slot_hashes: dict[int, int] = field(default_factory=dict)
     _owner_hashes: dict[int, int] = field(default_factory=dict)
 
     def access_point(self, name: str) -> int:
@@ -290,10 +294,16 @@ class _Filler:
 
     def _points(self, fields: Fields) -> None:
         """Where it ran: the address of a 001 or 021, better the slot's name of a 001."""
-        for name in ("ExecuteHost", "SlotName"):
-            if found := fields.texts.get(name):
-                numbers = self._intern(found, self.names._point_hashes, self.names.point)
-                self.steps["point"][self._at(found.rows)] = numbers
+        if hosts := fields.texts.get("ExecuteHost"):
+            numbers = self._intern(hosts, self.names._point_hashes, self.names.point)
+            self.steps["point"][self._at(hosts.rows)] = numbers
+        if slots := fields.texts.get("SlotName"):
+            # An execution point has many slots: what stands behind the @ tells it apart.
+            behind = first_of(self.words.fetch(slots.start, 4), _AT_SIGN) + 1
+            start = np.where(behind <= 32, slots.start + behind, slots.start)
+            hashes = text_hashes(self.words, np.minimum(start, slots.end), slots.end)
+            numbers = self._intern(slots, self.names._slot_hashes, self.names.point, hashes)
+            self.steps["point"][self._at(slots.rows)] = numbers
 
     def _attributes(self, fields: Fields) -> None:
         found = fields.attributes
@@ -324,33 +334,41 @@ class _Filler:
     def _reasons(self, fields: Fields) -> None:
         said = dict(fields.texts["HoldReason"]) if "HoldReason" in fields.texts else {}
         kinds = self.columns.type[self.rows]
-        for row in np.flatnonzero(kinds == Kind.JOB_HELD).tolist():
-            self._held(int(self.place[self.rows[row]]), said.get(row, ""))
+        held = np.flatnonzero(kinds == Kind.JOB_HELD)
+        self._held(self.place[self.rows[held]], [said.get(row, "") for row in held.tolist()])
         reasons = fields.texts.get("Reason")
         acts = np.isin(kinds, (Kind.JOB_RELEASED, Kind.JOB_ABORTED))
         if reasons and acts.any():
             for row, text in _select(reasons, acts[reasons.rows]):
                 self._acted(int(self.place[self.rows[row]]), text)
 
-    def _held(self, step: int, text: str) -> None:
-        row = self.steps[step]
-        code = int(row["code"]) if row["code"] >= 0 else None
-        subcode = int(row["subcode"]) if code is not None else None
-        fill_reason(row, parse_reason(text, code, subcode), self.names)
+    def _held(self, at: Ints, texts: Sequence[str]) -> None:
+        """Read the reasons of holds at these steps."""
+        if not len(at):
+            return
+        steps = self.steps
+        codes, subcodes = steps["code"][at].tolist(), steps["subcode"][at].tolist()
+        reasons = [
+            parse_reason(text, *((code, subcode) if code >= 0 else (None, None)))
+            for text, code, subcode in zip(texts, codes, subcodes, strict=True)
+        ]
+        fill_reasons(steps, at, reasons, self.names)
         if self.names.reasons is not None:
-            key = (int(row["job"]), int(row["time"]), int(row["template"]))
-            self.names.reasons[key] = text
-        self._acted(step, text)
+            columns = (steps[name][at].tolist() for name in ("job", "time", "template"))
+            self.names.reasons.update(zip(zip(*columns, strict=True), texts, strict=True))
+        for step, text in zip(at.tolist(), texts, strict=True):
+            self._acted(step, text)
 
     def _acted(self, step: int, text: str) -> None:
-        if _BY_USER.search(text):
-            self.steps["part"][step] = BY_USER
-        elif _POLICY.search(text):
-            self.steps["part"][step] = BY_POLICY
+        if who := _who(text):
+            self.steps["part"][step] = who
 
-    def _intern(self, texts: Texts, known: dict[int, int], number: Any) -> Ints:
-        """Return a number for each text; only texts not seen before are looked at."""
-        hashes = text_hashes(self.words, texts.start, texts.end)
+    def _intern(
+        self, texts: Texts, known: dict[int, int], number: Any, hashes: Keys | None = None
+    ) -> Ints:
+        """Return a number for each text; only texts with a new hash are decoded."""
+        if hashes is None:
+            hashes = text_hashes(self.words, texts.start, texts.end)
         distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
         numbers = np.empty(len(distinct), np.int64)
         if len(known) > _KNOWN_HASHES:  # glideins bring new slot names for ever
@@ -385,26 +403,34 @@ class _Filler:
             if isinstance(ad.get("JobBatchName"), str):
                 [row["batch"]] = _as_kin(_text_hash(ad["JobBatchName"]))
         if kind == Kind.JOB_HELD:
-            self._held(step, str(ad.get("HoldReason", "")))
+            self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
 
 
-def fill_reason(step: Any, reason: Reason, names: Names) -> None:
-    """Write what a hold reason says into its step."""
-    step["family"] = FAMILY_INDEX[reason.family]
-    step["template"] = reason.template_id
-    names.templates.setdefault(reason.template_id, reason.template)
-    for name, value in (
-        ("used", reason.used_mb),
-        ("limit", reason.limit_mb),
-        ("errno", reason.errno),
-        ("http", reason.http_status),
+@lru_cache(maxsize=_KNOWN_TEXTS)
+def _who(text: str) -> int:
+    """Tell from a reason who held, released or removed a job."""
+    if "(by user " in text and _BY_USER.search(text):
+        return BY_USER
+    return BY_POLICY if _POLICY.search(text) else BY_NOBODY
+
+
+def fill_reasons(steps: Steps, at: Ints, reasons: Sequence[Reason], names: Names) -> None:
+    """Write what hold reasons say into the steps of their holds."""
+    steps["family"][at] = [FAMILY_INDEX[reason.family] for reason in reasons]
+    steps["template"][at] = [reason.template_id for reason in reasons]
+    for name, values in (
+        ("used", [reason.used_mb for reason in reasons]),
+        ("limit", [reason.limit_mb for reason in reasons]),
+        ("errno", [reason.errno for reason in reasons]),
+        ("http", [reason.http_status for reason in reasons]),
     ):
-        if value is not None:
-            step[name] = value
-    if reason.point:
-        step["point"] = names.point(reason.point)
+        steps[name][at] = np.array(values, np.float64)  # None becomes NaN
+    for step, reason in zip(at.tolist(), reasons, strict=True):
+        names.templates.setdefault(reason.template_id, reason.template)
+        if reason.point:
+            steps["point"][step] = names.point(reason.point)
 
 
 def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
