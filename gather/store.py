@@ -403,9 +403,9 @@ class Store:
                 " last_us = ?, columns = ?, text = ? WHERE id = ?",
                 (*row, piece),
             )
-        self._db.executemany(
-            "INSERT OR IGNORE INTO jobs VALUES (?, ?)",
-            zip(np.unique(keys).tolist(), _repeat(piece), strict=False),
+        self._db.execute(
+            "INSERT OR IGNORE INTO jobs SELECT value, ? FROM json_each(?)",
+            (piece, json.dumps(np.unique(keys).tolist())),
         )
         return FreshBlock(before, after, fresh)
 
@@ -610,11 +610,6 @@ def _cursor(row: Sequence[Any]) -> Cursor:
 
 def _values(record: Cursor | Gap) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in record.__slots__)
-
-
-def _repeat(value: Any) -> Iterator[Any]:
-    while True:
-        yield value
 
 
 def _pack(columns: EventColumns) -> bytes:

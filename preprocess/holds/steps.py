@@ -349,7 +349,7 @@ class _Filler:
         steps = self.steps
         codes, subcodes = steps["code"][at].tolist(), steps["subcode"][at].tolist()
         reasons = [
-            parse_reason(text, *((code, subcode) if code >= 0 else (None, None)))
+            _parsed(text, *((code, subcode) if code >= 0 else (None, None)))
             for text, code, subcode in zip(texts, codes, subcodes, strict=True)
         ]
         fill_reasons(steps, at, reasons, self.names)
@@ -406,6 +406,9 @@ class _Filler:
             self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
+
+
+_parsed = lru_cache(maxsize=_KNOWN_TEXTS)(parse_reason)  # jobs of one cluster say the same
 
 
 @lru_cache(maxsize=_KNOWN_TEXTS)
