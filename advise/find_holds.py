@@ -178,7 +178,7 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
 
 def _kept_of_pieces(store: Store, wanted: Sequence[WantedJobs]) -> KeptEpisodes:
     """Work off a store that keeps no episodes: whole clusters, or all of it."""
-    from condor_advice.preprocess.holds.timeline import Source, Timeline, store_timeline
+    from condor_advice.preprocess.holds.timeline import LogSource, Timeline, store_timeline
 
     if not wanted:
         return KeptEpisodes.of_timeline(store_timeline(store))
@@ -187,7 +187,7 @@ def _kept_of_pieces(store: Store, wanted: Sequence[WantedJobs]) -> KeptEpisodes:
         for piece in store.job_pieces(cluster):
             sources.setdefault((piece.log, piece.access_point), []).append(piece.columns)
     return KeptEpisodes.of_timeline(
-        Timeline([Source(log, point, iter(blocks)) for (log, point), blocks in sources.items()])
+        Timeline([LogSource(log, point, iter(blocks)) for (log, point), blocks in sources.items()])
     )
 
 

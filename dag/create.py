@@ -150,9 +150,9 @@ def _count(sweep: SweepFile, trials: int | None) -> int:
 def _check_sources(sweep: SweepFile, prepared: dict[str, dict[str, object]]) -> None:
     for source in sweep.sources:
         if source.kind == "export":
-            from condor_advice.preprocess.holds.export import Dataset
+            from condor_advice.preprocess.holds.export import ExportedEpisodes
 
-            spec = Dataset(Path(source.value)).spec
+            spec = ExportedEpisodes(Path(source.value)).spec
             for parameters in prepared.values():
                 for name in PREPROCESSING:
                     wanted, has = parameters[name], getattr(spec, name)

@@ -38,13 +38,13 @@ def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
     source = json.loads((directory / SOURCE).read_text())
     spec = TensorSpec(**parameters)
     if source["kind"] == "export":
-        from condor_advice.preprocess.holds.export import Dataset
+        from condor_advice.preprocess.holds.export import ExportedEpisodes
 
         if spec.neighbours:
             raise AdviceError(
                 f"{source['name']}: an export holds no neighbours' steps; use its store or logs"
             )
-        return from_export(Dataset(directory / "export"))
+        return from_export(ExportedEpisodes(directory / "export"))
     if source["kind"] == "store":
         from condor_advice.gather.store import Store
 

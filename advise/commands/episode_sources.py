@@ -44,14 +44,14 @@ class Sources:
         end = moment(self.until) if self.until else None
         from condor_advice.lab.training_data import recorded
         from condor_advice.model.held.data import from_export, from_samples, join
-        from condor_advice.preprocess.holds.export import Dataset
+        from condor_advice.preprocess.holds.export import ExportedEpisodes
 
         found = [_of_store(path) for path in self.stores]
         if self.logs:
             found.append(from_samples(*self._of_logs()))
         names = self.recordings if self.named else tuple(otherwise)
         found += [recorded(name).data for name in names]
-        found += [from_export(Dataset(path)) for path in self.exports]
+        found += [from_export(ExportedEpisodes(path)) for path in self.exports]
         return _in_time(join(found), begin, end)
 
     def _of_logs(self) -> tuple[Any, str]:

@@ -25,7 +25,7 @@ from condor_advice.model.held.linear import Line
 from condor_advice.model.held.rule_scores import rule_priors
 from condor_advice.model.infer import LstmNetwork, TreeEnsemble, sigmoid
 from condor_advice.model.registry import manifest as manifests
-from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
 
 Floats = npt.NDArray[np.float64]
@@ -305,7 +305,7 @@ def logit(p: Floats) -> Floats:
     return found
 
 
-_MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in FEATURES}
+_MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in HOLD_FEATURES}
 
 
 def feature_words(name: str, value: float) -> str:

@@ -25,7 +25,7 @@ Small = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
 
 SECOND = 1_000_000
-WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
+CONTEXT_WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
 # What a hold and its release lead to, and what jobs do anyway.
 HOLD_FACTS = ("hold", "release", "good", "bad", "quick")
 TRAFFIC_FACTS = ("submit", "start", "success", "failure", "eviction")
@@ -71,7 +71,7 @@ class FactTable:
         self, facts: Sequence[str], windows: Sequence[str], forget: int = FORGET_SECONDS
     ) -> None:
         self.facts, self.windows, self.forget_seconds = tuple(facts), tuple(windows), forget
-        self.longest = max(WINDOWS[name] for name in windows)
+        self.longest = max(CONTEXT_WINDOWS[name] for name in windows)
         self._timed = np.array([n for n, fact in enumerate(facts) if fact in TIMED_FACTS], np.int64)
         width, timed = len(self.facts), len(self._timed)
         self.key = np.empty(0, np.uint32)
@@ -166,7 +166,7 @@ class FactTable:
         timed = (self.key.astype(np.int64) << _ORDER_BITS) + self.second
         recent = {}
         for name in self.windows:
-            since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
+            since = (asked << _ORDER_BITS) + np.maximum(second - CONTEXT_WINDOWS[name], 0)
             start = np.searchsorted(timed, since, side="right") - 1
             start, earlier = self._same_key(start, asked, key)
             # A row from before the key was forgotten is not part of today's counts.
@@ -223,7 +223,7 @@ def _before(ago: Ints, here: Ints) -> Ints:
 
 
 @dataclass(slots=True)
-class Level:
+class ContextLevel:
     """One way to group jobs: the numbers of its keys, and the facts of each."""
 
     holds: FactTable
@@ -265,7 +265,7 @@ class Level:
 
 
 # level -> whether it counts what jobs do anyway, too
-LEVELS: Mapping[str, bool] = {
+CONTEXT_LEVELS: Mapping[str, bool] = {
     "pool": True,
     "family": False,
     "template": False,
@@ -283,9 +283,9 @@ class Context:
 
     def __init__(self) -> None:
         self.levels = {}
-        for name, traffic in LEVELS.items():
+        for name, traffic in CONTEXT_LEVELS.items():
             forget = FORGET_CLUSTER_SECONDS if name.startswith("cluster") else FORGET_SECONDS
-            self.levels[name] = Level(
+            self.levels[name] = ContextLevel(
                 FactTable(HOLD_FACTS, ("10m", "1h", "1d"), forget),
                 FactTable(TRAFFIC_FACTS, ("1h",), forget) if traffic else None,
             )

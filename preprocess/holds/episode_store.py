@@ -56,7 +56,7 @@ _SHAPE = ("job", "number", "time", "sequence", "code", "subcode", "family", "tem
 _OUTCOME = ("outcome", "released", "decided", "decided_sequence")
 _COLUMNS = ("episode", *_SHAPE, *_OUTCOME, "reason", "features", "length", "steps")
 
-SCHEMA = (
+EPISODE_TABLES = (
     """CREATE TABLE kept_pass (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         made_by TEXT NOT NULL,          -- see made_by()
@@ -289,7 +289,7 @@ class KeptEpisodes:
         if not fits:
             for table in _TABLES:
                 db.execute(f"DROP TABLE IF EXISTS {table}")
-            for statement in SCHEMA:
+            for statement in EPISODE_TABLES:
                 db.execute(statement)
             return
         [last] = db.execute("SELECT max(episode) FROM kept_episodes").fetchone()

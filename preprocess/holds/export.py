@@ -1,8 +1,8 @@
 """Write episodes, features and steps as files, and read them back a part at a time.
 
-`export` goes through all events once. `Dataset` opens what it wrote: the few columns that say
-which episode is which are in memory, features come from Parquet by row groups, and steps from
-a plain array that the operating system pages in as it is used.
+`export` goes through all events once. `ExportedEpisodes` opens what it wrote: the few columns
+that say which episode is which are in memory, features come from Parquet by row groups, and
+steps from a plain array that the operating system pages in as it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.job_numbers import cluster_number, job_parts
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOMES, labels_of
 from condor_advice.preprocess.holds.splits import Moments
@@ -275,7 +275,7 @@ def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]
         "version": SCHEMA_VERSION,
         "features": [
             {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source}
-            for f in FEATURES
+            for f in HOLD_FEATURES
         ],
         "steps": [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in STEP_COLUMNS],
         "spec": asdict(stream.spec),
@@ -286,7 +286,7 @@ def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Some episodes for training."""
 
     rows: Ints
@@ -295,7 +295,7 @@ class Batch:
     label: npt.NDArray[np.int8]
 
 
-class Dataset:
+class ExportedEpisodes:
     """An export, opened for training."""
 
     def __init__(self, directory: Path) -> None:
@@ -378,7 +378,7 @@ class Dataset:
         flat = np.arange(offsets[-1]) + np.repeat(begin - offsets[:-1], lengths)
         return padded(self.steps[flat], offsets, max_steps or self.spec.max_steps)
 
-    def batches(self, rows: Ints, size: int, seed: int | None = None) -> Iterator[Batch]:
+    def batches(self, rows: Ints, size: int, seed: int | None = None) -> Iterator[TrainingBatch]:
         """Yield some episodes in batches; with a seed, shuffled.
 
         Shuffling goes by row groups and then within each, so that every group is read once.
@@ -395,7 +395,7 @@ class Dataset:
             features = self.features(chosen)
             for start in range(0, len(chosen), size):
                 part = chosen[start : start + size]
-                yield Batch(
+                yield TrainingBatch(
                     part, features[start : start + size], self.tensor(part), self.label[part]
                 )
 

@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 SHELF_STEPS = 1 << 15  # smaller shelves become one; of a large one no second is made at once
 
 
-class Shelves:
+class LiveSteps:
     """Steps of many jobs; those of one job are together and in order, the jobs are in none."""
 
     def __init__(self, shelves: Iterable[Steps] = ()) -> None:

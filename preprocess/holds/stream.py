@@ -39,7 +39,7 @@ from condor_advice.preprocess.holds.context import (
 )
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import (
-    FEATURES,
+    HOLD_FEATURES,
     QUICK_SECONDS,
     Feature,
     Held,
@@ -47,7 +47,7 @@ from condor_advice.preprocess.holds.features import (
 )
 from condor_advice.preprocess.holds.job_numbers import cluster_of, proc_of
 from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, decide
-from condor_advice.preprocess.holds.live_steps import Shelves, among
+from condor_advice.preprocess.holds.live_steps import LiveSteps, among
 from condor_advice.preprocess.holds.steps import (
     AD_FIELDS,
     KEY_FIELDS,
@@ -144,13 +144,13 @@ class EpisodeStream:
     def __init__(
         self,
         spec: TensorSpec | None = None,
-        features: tuple[Feature, ...] = FEATURES,
+        features: tuple[Feature, ...] = HOLD_FEATURES,
         names: Names | None = None,
     ) -> None:
         self.spec = spec or TensorSpec()
         self.features = features
         self.names = names or Names()
-        self.live = Shelves()
+        self.live = LiveSteps()
         self.recent: Steps = empty_steps()  # of NEIGHBOUR_KINDS, for drawing neighbours
         self.context = Context()
         self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
@@ -624,7 +624,7 @@ class EpisodeStream:
         stream.owners = {c: (owner, since) for c, owner, since in plain["owners"]}
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
-        stream.live = Shelves(arrays[name] for name in arrays if name.startswith("live."))
+        stream.live = LiveSteps(arrays[name] for name in arrays if name.startswith("live."))
         stream.recent = arrays["recent"]
         stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():

@@ -74,7 +74,7 @@ class LogClock:
 
 
 @dataclass(slots=True)
-class Source:
+class LogSource:
     """One log: its blocks still to come, and the steps already read from it."""
 
     log: str
@@ -104,7 +104,7 @@ class Source:
 class Timeline:
     """Merges logs; yields batches of steps in the order in which the events became known."""
 
-    def __init__(self, sources: Iterable[Source], names: Names | None = None) -> None:
+    def __init__(self, sources: Iterable[LogSource], names: Names | None = None) -> None:
         self.sources = list(sources)
         self.names = names or Names()
 
@@ -166,7 +166,7 @@ def store_timeline(
     cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
     return Timeline(
         [
-            Source(
+            LogSource(
                 c.log,
                 c.access_point,
                 _store_blocks(store, c.log, after),
@@ -216,7 +216,7 @@ def log_timeline(
 ) -> Timeline:
     """Return the timeline of log files that no store has."""
     return Timeline(
-        [Source(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
+        [LogSource(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
         names,
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from condor_advice.preprocess.holds import live_steps as shelves
-from condor_advice.preprocess.holds.live_steps import Shelves
+from condor_advice.preprocess.holds.live_steps import LiveSteps
 from condor_advice.preprocess.holds.steps import Steps, empty_steps
 
 
@@ -34,7 +34,7 @@ def test_shelves_hold_what_was_put_on_them(
 ) -> None:
     monkeypatch.setattr(shelves, "SHELF_STEPS", size)
     rng = np.random.default_rng(seed)
-    held, there, number = Shelves(), dict[int, list[int]](), 0
+    held, there, number = LiveSteps(), dict[int, list[int]](), 0
     for _ in range(60):
         news = np.unique(rng.integers(0, 80, rng.integers(0, 25)))
         out = by_job(held.take_out(news))
@@ -55,7 +55,7 @@ def test_shelves_hold_what_was_put_on_them(
 
 
 def test_there_are_few_shelves_however_many_batches_come() -> None:
-    held = Shelves()
+    held = LiveSteps()
     for job in range(5000):
         held.put(steps_of({job: [job]}))
     assert len(held._shelves) == 1

@@ -16,7 +16,7 @@ from condor_advice.gather.collect import Collector
 from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, outcome_of
-from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.labels import LABELS, NO_LABEL, OUTCOMES, label_of, labels_of
 from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream
@@ -84,7 +84,7 @@ def test_labels_never_come_from_censored_episodes() -> None:
 
 def test_features_have_unique_names_units_and_sources() -> None:
     assert len(set(FEATURE_NAMES)) == len(FEATURE_NAMES)
-    for feature in FEATURES:
+    for feature in HOLD_FEATURES:
         assert feature.meaning, feature.name
         assert feature.source, feature.name
     assert len({column.name for column in STEP_COLUMNS}) == len(STEP_COLUMNS)
