@@ -679,7 +679,7 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise StoreUnreachable(
-            f"{path}: the store cannot be looked at ({error.strerror}); check the permissions of "
+            f"{path}: cannot open the store ({error.strerror}); check the permissions of "
             "its directory, or name another with --store"
         ) from None
 
@@ -715,7 +715,7 @@ def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> A
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnreachable(
-            f"{path}: the disk does not take or give what it should ({error}); nothing was half "
+            f"{path}: disk I/O error ({error}); nothing was half "
             "written: see whether a quota or file size limit is reached, or the disk fails, then "
             "run the same command again"
         )

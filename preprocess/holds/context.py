@@ -38,7 +38,6 @@ FORGET_CLUSTER_SECONDS = 3 * 86400
 # Counted from here a log's seconds are above zero even where its year was guessed wrongly.
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
-MAX_KEYS = 1 << (63 - _ORDER_BITS)
 _NEVER = (1 << 32) - 1
 
 

@@ -1,7 +1,7 @@
 """All hold episodes of some logs in memory, and a store's open ones kept up to date.
 
 For logs of a size that advice is asked about. For training, which may need more than memory
-holds, see dataset.py.
+holds, see export.py.
 """
 
 from __future__ import annotations

@@ -559,7 +559,7 @@ class EpisodeStream:
     def dump(self, file: IO[bytes], after: After | None = None) -> None:
         """Write the state to an open file."""
         arrays: dict[str, Any] = {"recent": self.recent}
-        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.shelves()))
+        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),

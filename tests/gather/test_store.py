@@ -257,7 +257,7 @@ def test_a_directory_is_no_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["status"], "s: the store cannot be looked at (Permission denied); check"),
+        (["status"], "s: cannot open the store (Permission denied); check"),
         (["1.0"], "no answer from HTCondor"),
     ],
 )
