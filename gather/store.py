@@ -715,7 +715,7 @@ def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> A
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnreachable(
-            f"{path}: disk I/O error ({error}); nothing was half "
+            f"{path}: cannot read or write the disk ({error}); nothing was half "
             "written: see whether a quota or file size limit is reached, or the disk fails, then "
             "run the same command again"
         )
