@@ -33,6 +33,7 @@ from condor_advice.gather.store import (
     job_key,
 )
 from condor_advice.preprocess.holds.episode_store import KeptEpisode, KeptEpisodes
+from condor_advice.preprocess.holds.job_numbers import MOST_PROCS
 
 if TYPE_CHECKING:
     from condor_advice.gather.live import AccessPoint, LiveJob
@@ -46,7 +47,6 @@ STATUS_WORDS: dict[int, str] = {
     JobStatus.TRANSFERRING_OUTPUT: "transferring its output",
     JobStatus.SUSPENDED: "suspended",
 }
-MOST_PROCS = (1 << 24) - 1
 # For a longer range the schedd is asked for the whole cluster: a term per proc keeps it busy.
 LONGEST_LIST = 1000
 QUARTER = 900.0
@@ -180,7 +180,7 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
 
 def _kept_of_pieces(store: Store, wanted: Sequence[WantedJobs]) -> KeptEpisodes:
     """Make the episodes of a store that has none: of the wanted clusters, or of all of it."""
-    from condor_advice.preprocess.holds.timeline import Source, Timeline, store_timeline
+    from condor_advice.preprocess.holds.timeline import LogSource, Timeline, store_timeline
 
     if not wanted:
         return KeptEpisodes.of_timeline(store_timeline(store))
@@ -189,7 +189,7 @@ def _kept_of_pieces(store: Store, wanted: Sequence[WantedJobs]) -> KeptEpisodes:
         for piece in store.job_pieces(cluster):
             sources.setdefault((piece.log, piece.access_point), []).append(piece.columns)
     return KeptEpisodes.of_timeline(
-        Timeline([Source(log, point, iter(blocks)) for (log, point), blocks in sources.items()])
+        Timeline([LogSource(log, point, iter(blocks)) for (log, point), blocks in sources.items()])
     )
 
 

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -39,6 +40,7 @@ LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
 BLOCK_BYTES = 4 << 20
 LIVE_JOBS = 2000
 TURN_EVENTS = 5000
+COMMAND_EVENTS = 300_000
 # How often each real log is the model of a job: most jobs just run.
 SHARES = {
     "completed": 60, "exit_nonzero": 6, "killed_by_signal": 1, "evicted": 4,
@@ -220,6 +222,42 @@ def compare(path: Path, rounds: int) -> None:
         )
 
 
+def compare_command(directory: Path, rounds: int) -> None:
+    """Print how many times as fast as HTCondor's reader the whole `gather` command is.
+
+    The command starts, stores the events and works out the hold episodes; HTCondor's reader
+    only reads. Both are processes of their own, and all of their CPU time counts.
+    """
+    log = directory / "command.log"
+    write_log(log, COMMAND_EVENTS)
+    reading = (
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
+        "from reader import by_htcondor\nread_on = by_htcondor(Path(sys.argv[1]))\n"
+        "while read_on(): pass\n"
+    )
+    theirs = [sys.executable, "-c", reading, str(log), str(Path(__file__).parent)]
+    turns = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as store:
+            ours = ["condor_advice", "gather", str(log), "--store", f"{store}/store"]
+            turns.append((usage([sys.executable, "-m", *ours]), usage(theirs)))
+    print(
+        json.dumps(
+            {
+                "benchmark": "gather.whole",
+                "cpu_seconds": round(median(our.cpu_seconds for our, _ in turns), 2),
+                "htcondor2_cpu_seconds": round(median(their.cpu_seconds for _, their in turns), 2),
+                "ratio": round(median(t.cpu_seconds / o.cpu_seconds for o, t in turns), 1),
+                "target_ratio": 10,
+                "peak_mb": max(our.peak_mb for our, _ in turns),
+                "log_bytes": log.stat().st_size,
+                "date": time.strftime("%Y-%m-%d"),
+            }
+        ),
+        flush=True,
+    )
+
+
 def compare_kinds(directory: Path, rounds: int) -> None:
     """Print how many times as fast every field of other kinds of logs is read."""
     ratios = {}
@@ -285,10 +323,10 @@ def memory(short: Path, long: Path) -> None:
     for log in (short, long):
         size = log.stat().st_size >> 20
         command = [sys.executable, "-c", reading, str(log), str(Path(__file__).parent)]
-        found["reading"][size] = peak_mb(command)
+        found["reading"][size] = usage(command).peak_mb
         with tempfile.TemporaryDirectory() as directory:
             command = ["condor_advice", "gather", str(log), "--store", f"{directory}/store"]
-            found["command"][size] = peak_mb([sys.executable, "-m", *command])
+            found["command"][size] = usage([sys.executable, "-m", *command]).peak_mb
     print(
         json.dumps(
             {
@@ -303,18 +341,28 @@ def memory(short: Path, long: Path) -> None:
     )
 
 
-def peak_mb(command: list[str]) -> int:
-    """Run a command; return the most memory that it had."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a command took."""
+
+    cpu_seconds: float
+    peak_mb: int
+
+
+def usage(command: list[str]) -> Usage:
+    """Run a command; return its CPU time and its peak memory."""
     # A process takes the peak of the one that starts it for its own, so a small one does.
     starter = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(used.ru_utime + used.ru_stime, used.ru_maxrss >> 10)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", starter, *command], stdout=subprocess.PIPE, check=True
     )
-    return int(done.stdout)
+    seconds, peak = done.stdout.split()
+    return Usage(float(seconds), int(peak))
 
 
 def main() -> None:
@@ -335,6 +383,7 @@ def main() -> None:
         path = Path(directory) / "events.log"
         write_log(path, options.events)
         compare(path, options.rounds)
+        compare_command(Path(directory), options.rounds)
         compare_kinds(Path(directory), options.rounds)
         breakdown(path)
         if options.memory:

@@ -165,9 +165,9 @@ def _check_exports(sweep: SweepFile, prepared: Mapping[str, Mapping[str, Any]]) 
     for source in sweep.sources:
         if source.kind != "export":
             continue
-        from condor_advice.preprocess.holds.export import Dataset
+        from condor_advice.preprocess.holds.export import ExportedEpisodes
 
-        spec = Dataset(Path(source.value)).spec
+        spec = ExportedEpisodes(Path(source.value)).spec
         for parameters in prepared.values():
             for name in ("max_steps", "neighbours"):
                 wanted, made_with = parameters[name], getattr(spec, name)

@@ -45,6 +45,7 @@ class Collector:
         polling: bool = False,
         notice: Callable[[Gathered], None] = lambda _: None,
         settle: Callable[[bool], float | None] = lambda _: None,
+        stored: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._access_point = access_point
@@ -55,6 +56,7 @@ class Collector:
         # Told when all logs are read, and whether that is the end; says after how many
         # seconds it wants to be told again even if nothing comes.
         self._settle = settle
+        self._stored = stored  # told after each block of a log that is read by itself
         self._tails: dict[str, LogTail] = {}
         self._watcher: Watcher | None = None
         self._stopping = False
@@ -78,6 +80,9 @@ class Collector:
     def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read all that is new in each log."""
         _allow_open_files(MANY_FILES)
+        if len(self.gathered) == 1:
+            # Nothing in another log can come before its events, so they may be used at once.
+            progress = self._then_stored(progress)
         for log in self.gathered:
             while not self._stopping:
                 wait = self._advance(log, progress)
@@ -87,6 +92,13 @@ class Collector:
                 time.sleep(wait)
             self._release(log)
         self._settle(True)
+
+    def _then_stored(self, progress: Callable[[int], None]) -> Callable[[int], None]:
+        def advance(size: int) -> None:
+            progress(size)
+            self._stored()
+
+        return advance
 
     def follow(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read all that is new, and what comes, until `stop`."""

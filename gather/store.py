@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.fresh import START, FreshBlock, FreshBlocks, StorePosition
 
 if TYPE_CHECKING:
     # Who only looks something up in a store need not wait for the reader of logs.
@@ -227,6 +228,7 @@ class Store:
                 self._lock.release()
             raise
         self._compress: Any = None
+        self.fresh: FreshBlocks | None = None  # set by a reader that wants blocks from memory
         self._file = _inode(self.path)
 
     def __enter__(self) -> Store:
@@ -315,16 +317,19 @@ class Store:
         self, columns: EventColumns | None, cursor: Cursor, gaps: Sequence[Gap] = ()
     ) -> None:
         """Commit events, oddities, gaps and the cursor behind them, all or nothing."""
+        block = None
         with self.transaction():
             log = self._save_cursor(cursor)
             if columns is not None:
-                self._save_piece(log, columns)
+                block = self._save_piece(log, columns)
                 self._save_oddities(log, columns)
             self._db.executemany(
                 "INSERT INTO gaps (log, found_at, reason, bytes_lost, events_lost, "
                 "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [_values(gap) for gap in gaps],
             )
+        if block is not None and self.fresh is not None:
+            self.fresh.add(cursor.log, block)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -359,20 +364,22 @@ class Store:
         ).fetchall()
         return int(row[0][0])
 
-    def _save_piece(self, log: int, columns: EventColumns) -> None:
+    def _save_piece(self, log: int, columns: EventColumns) -> FreshBlock | None:
         if not columns.size:
-            return
+            return None
+        fresh, before = columns, self._position(log)
         self._count("event_counts", ("type", "events"), log, columns.counts_by_type().items())
         keys = job_keys(columns)
         last = self._db.execute(
-            "SELECT id, base, bytes, columns, text FROM pieces WHERE log = ? "
-            "ORDER BY id DESC LIMIT 1",
-            (log,),
+            "SELECT id, base, bytes FROM pieces WHERE log = ? ORDER BY id DESC LIMIT 1", (log,)
         ).fetchone()
         piece = None
         if last and last[2] < MERGE_BYTES and last[1] + last[2] == columns.base:
             piece = last[0]
-            columns = _join(_decode(last[1], last[3], last[4]), columns)
+            stored = self._db.execute(
+                "SELECT base, columns, text FROM pieces WHERE id = ?", (piece,)
+            ).fetchone()
+            columns = _join(_decode(*stored), columns)
         row = (
             log,
             columns.base,
@@ -383,6 +390,7 @@ class Store:
             self._squeeze(_pack(columns)),
             self._squeeze(memoryview(columns.source)[: columns.size]),
         )
+        after = (before[0], len(columns)) if piece else (last[0] if last else 0, len(columns))
         if piece is None:
             piece = self._db.execute(
                 "INSERT INTO pieces (log, base, bytes, events, first_us, last_us, columns, text)"
@@ -395,10 +403,19 @@ class Store:
                 " last_us = ?, columns = ?, text = ? WHERE id = ?",
                 (*row, piece),
             )
-        self._db.executemany(
-            "INSERT OR IGNORE INTO jobs VALUES (?, ?)",
-            zip(np.unique(keys).tolist(), _repeat(piece), strict=False),
+        self._db.execute(
+            "INSERT OR IGNORE INTO jobs SELECT value, ? FROM json_each(?)",
+            (piece, json.dumps(np.unique(keys).tolist())),
         )
+        return FreshBlock(before, after, fresh)
+
+    def _position(self, log: int) -> StorePosition:
+        rows = self._db.execute(
+            "SELECT id, events FROM pieces WHERE log = ? ORDER BY id DESC LIMIT 2", (log,)
+        ).fetchall()
+        if not rows:
+            return START
+        return rows[1][0] if len(rows) > 1 else 0, rows[0][1]
 
     def _save_oddities(self, log: int, columns: EventColumns) -> None:
         if not columns.oddity_counts:
@@ -503,6 +520,12 @@ class Store:
             )
             return [Gap(*row) for row in rows]
 
+    def end_of(self, log: str) -> StorePosition:
+        """Return the position behind the last event stored of a log."""
+        with self._translated():
+            row = self._db.execute("SELECT id FROM logs WHERE path = ?", (log,)).fetchone()
+            return self._position(row[0]) if row else START
+
     def pieces(self, after: int = 0, log: str | None = None) -> Iterator[Piece]:
         """Yield the stored pieces in the order in which they came, one at a time in memory.
 
@@ -589,11 +612,6 @@ def _values(record: Cursor | Gap) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in record.__slots__)
 
 
-def _repeat(value: Any) -> Iterator[Any]:
-    while True:
-        yield value
-
-
 def _pack(columns: EventColumns) -> bytes:
     """Write the columns one after the other; what grows steadily is kept as its steps."""
     steps = {
@@ -661,7 +679,7 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise StoreUnreachable(
-            f"{path}: the store cannot be looked at ({error.strerror}); check the permissions of "
+            f"{path}: cannot open the store ({error.strerror}); check the permissions of "
             "its directory, or name another with --store"
         ) from None
 
@@ -697,7 +715,7 @@ def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> A
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnreachable(
-            f"{path}: the disk does not take or give what it should ({error}); nothing was half "
+            f"{path}: cannot read or write the disk ({error}); nothing was half "
             "written: see whether a quota or file size limit is reached, or the disk fails, then "
             "run the same command again"
         )

@@ -12,6 +12,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.hashing import MIX as _MIX
+
 Words = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
@@ -24,7 +26,6 @@ _HIGH = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
 _GATHER_BITS = np.uint64(0x0102040810204080)  # the lowest of every byte to the highest byte
 _LOWEST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # bytes of a word
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: spreads what differs over all bits
 _WHOLE_BYTES = np.uint64(0x78)  # of a count of bits
 # Digits to pairs, pairs to fours, fours to eights: factor, distance, and what then is left.
 _JOINS = tuple(

@@ -18,7 +18,7 @@ from condor_advice.model.held.drift import Observed
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.labels import NO_LABEL
 from condor_advice.preprocess.holds.samples import collect
-from condor_advice.preprocess.holds.timeline import Source, Timeline, log_blocks
+from condor_advice.preprocess.holds.timeline import LogSource, Timeline, log_blocks
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS_PER_DAY = 500.0
@@ -61,7 +61,7 @@ def simulated(directory: Path, seed: int, days: int, profile: Profile) -> Path:
 def episodes(*logs: Path) -> HeldData:
     """Read event logs of one access point each, as one timeline."""
     clock = Clock(UTC)
-    sources = [Source(str(log), f"ap{n}", log_blocks(log, clock)) for n, log in enumerate(logs)]
+    sources = [LogSource(str(log), f"ap{n}", log_blocks(log, clock)) for n, log in enumerate(logs)]
     return from_samples(collect(Timeline(sources)), "simulated")
 
 

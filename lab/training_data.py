@@ -21,8 +21,8 @@ from condor_advice.lab.simulate import Profile, simulate
 from condor_advice.lab.truth import JobKey, Truth, in_order, read_truth
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.load import EpisodeLogs, read_logs, with_repairs
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.samples import Samples
-from condor_advice.preprocess.holds.steps import job_parts
 
 TRUTH = "truth.jsonl"
 RANDOMISED = "pool_c"  # every hold was released; for testing only

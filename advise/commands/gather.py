@@ -1,14 +1,12 @@
-"""`condor-advice gather`: read event logs into the store, once or for ever."""
+"""`condor-advice gather`: read event logs into the store, once or continuously."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,17 +16,12 @@ import click
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
-from condor_advice.gather.memory import give_back_memory, keep_freed_memory
+from condor_advice.gather.memory import keep_freed_memory
 from condor_advice.gather.store import Store, default_store_path
+from condor_advice.preprocess.holds.keeper import EpisodeKeeper
 
 # Below this a progress bar would only flicker.
 LONG_READ_BYTES = 20 << 20
-# While logs are followed, hold episodes are kept up to date this often, and at most in this
-# share of the time.
-KEEP_SECONDS = 2.0
-KEEP_SHARE = 0.05
-PATIENCE_SECONDS = 3.0  # of who stops us in the midst of that, and of logs that grow
-MANY_EVENTS = 50_000
 
 _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 
@@ -88,7 +81,7 @@ def gather(
     path = store_path or default_store_path()
     keep_freed_memory()
     with Store(path) as store:
-        keeper = _Keeper(store)
+        keeper = EpisodeKeeper(store)
         collector = Collector(
             store,
             logs,
@@ -98,59 +91,25 @@ def gather(
             polling=poll,
             notice=_warn,
             settle=keeper.settle,
+            stored=keeper.stored,
         )
         with _ending_on_signals(collector.stop) as received, _progress(collector) as progress:
-            keeper.stopping = received
+            keeper.stop_signals = received
             if follow:
                 _say(f"following {len(collector.gathered)} log(s) into {path}")
                 collector.follow(progress)
             else:
                 collector.read(progress)
-    found = list(collector.gathered.values())
-    for one in found:
+    results = list(collector.gathered.values())
+    for result in results:
         if as_json:
-            click.echo(_as_json(one))
-        elif one.events or one.error is None:
-            click.echo(_as_text(one))
+            click.echo(_as_json(result))
+        elif result.events or result.error is None:
+            click.echo(_as_text(result))
     if received and not follow:
         raise SystemExit(128 + received[0])
-    if any(one.error for one in found):
+    if any(result.error for result in results):
         raise SystemExit(1)
-
-
-class _Keeper:
-    """Keeps hold episodes ready as events come, in a small share of the time."""
-
-    def __init__(self, store: Store) -> None:
-        from condor_advice.preprocess.holds.episode_store import KeptEpisodes
-
-        self._kept = KeptEpisodes(store)
-        self.stopping: Sequence[int] = ()  # signals that came
-        self._events = -1
-        self._store = store
-        self._next = 0.0
-
-    def settle(self, final: bool) -> float | None:
-        """Take up what is new, unless that was done a moment ago."""
-        began = time.monotonic()
-        events = sum(self._store.counts_by_type().values())
-        if not final and (events == self._events or began < self._next):
-            return None if events == self._events else self._next - began
-        if events - self._events > MANY_EVENTS:
-            give_back_memory()  # of the blocks that were read: this needs other arrays
-        self._kept.take_up(
-            final=final,
-            # Who stops us need not wait for a long pass: the next one goes on with it.
-            stop=lambda: bool(self.stopping) and time.monotonic() > began + PATIENCE_SECONDS,
-            # Nor need the logs: they are looked at in between, and must not rotate away.
-            seconds=math.inf if final else PATIENCE_SECONDS,
-        )
-        if self._kept.behind:
-            return 0.0
-        self._events = events
-        ended = time.monotonic()
-        self._next = ended + max(KEEP_SECONDS, (ended - began) / KEEP_SHARE)
-        return None
 
 
 def _without_rotations(logs: Sequence[str]) -> tuple[str, ...]:
@@ -169,7 +128,7 @@ def _without_rotations(logs: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def _ending_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """End cleanly at SIGTERM and Ctrl-C; a second one ends at once, which is safe too."""
+    """Stop cleanly on SIGTERM and Ctrl-C; a second signal stops at once, which is safe too."""
     received: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -187,7 +146,7 @@ def _ending_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
 
 @contextmanager
 def _progress(collector: Collector) -> Iterator[Callable[[int], None]]:
-    """Show how far a long read is, to people only."""
+    """Show a progress bar for a long read, on a terminal only."""
     total = collector.unread_bytes() if sys.stderr.isatty() else 0
     if total < LONG_READ_BYTES:
         yield lambda _: None
@@ -215,18 +174,18 @@ def _progress(collector: Collector) -> Iterator[Callable[[int], None]]:
         def advance(size: int) -> None:
             bar.advance(task, size)
             if bar.finished:
-                bar.stop()  # from here on it is following, which has no end
+                bar.stop()  # following has no end to show
 
         yield advance
 
 
-def _warn(found: Gathered) -> None:
-    """Report what is wrong with a log as soon as it is found."""
-    if found.error is not None:
-        click.echo(f"condor-advice: {found.error}", err=True)
-    for gap in found.gaps[found.reported :]:
-        click.echo(f"condor-advice: {found.log}: events are missing: {gap.reason}", err=True)
-    found.reported = len(found.gaps)
+def _warn(result: Gathered) -> None:
+    """Report a log's errors and gaps as soon as they are known."""
+    if result.error is not None:
+        click.echo(f"condor-advice: {result.error}", err=True)
+    for gap in result.gaps[result.reported :]:
+        click.echo(f"condor-advice: {result.log}: events are missing: {gap.reason}", err=True)
+    result.reported = len(result.gaps)
 
 
 def _say(words: str) -> None:
@@ -234,17 +193,17 @@ def _say(words: str) -> None:
         click.echo(words, err=True)
 
 
-def _as_text(found: Gathered) -> str:
-    gaps = f", {len(found.gaps)} gap(s)" if found.gaps else ""
-    return f"{found.log}: {found.events:,} new events{gaps}"
+def _as_text(result: Gathered) -> str:
+    gaps = f", {len(result.gaps)} gap(s)" if result.gaps else ""
+    return f"{result.log}: {result.events:,} new events{gaps}"
 
 
-def _as_json(found: Gathered) -> str:
+def _as_json(result: Gathered) -> str:
     return json.dumps(
         {
-            "log": found.log,
-            "events": found.events,
-            "gaps": [asdict(gap) for gap in found.gaps],
-            "error": str(found.error) if found.error else None,
+            "log": result.log,
+            "events": result.events,
+            "gaps": [asdict(gap) for gap in result.gaps],
+            "error": str(result.error) if result.error else None,
         }
     )

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.arrays import hash_arrays, load_arrays, save_arrays
 from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.export import Dataset
+from condor_advice.preprocess.holds.export import ExportedEpisodes
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.job_numbers import cluster_of
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX, labels_of
 from condor_advice.preprocess.holds.samples import Samples
 from condor_advice.preprocess.holds.splits import Moments, kin_groups
-from condor_advice.preprocess.holds.steps import cluster_of
 from condor_advice.preprocess.holds.tensors import EpisodeTensor
 
 Ints = npt.NDArray[np.int64]
@@ -176,7 +176,7 @@ def from_samples(samples: Samples, source: str, changed: Bools | None = None) ->
     )
 
 
-def from_export(dataset: Dataset, name: str = "") -> HeldData:
+def from_export(dataset: ExportedEpisodes, name: str = "") -> HeldData:
     """Take over an export; refuse one whose features are not this version's."""
     where = {name: index for index, name in enumerate(dataset.feature_names)}
     missing = [name for name in FEATURE_NAMES if name not in where]

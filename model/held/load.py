@@ -20,7 +20,7 @@ from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.samples import Samples, collect
 from condor_advice.preprocess.holds.tensors import TensorSpec
-from condor_advice.preprocess.holds.timeline import Source, Timeline, log_blocks, store_timeline
+from condor_advice.preprocess.holds.timeline import LogSource, Timeline, log_blocks, store_timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_logs(logs: EpisodeLogs, spec: TensorSpec | None = None) -> Samples:
     """Read the episodes of event logs as their events tell them."""
     clock = Clock(find_zone(logs.zone))
     sources = [
-        Source(
+        LogSource(
             str(files[-1]),
             logs.access_point,
             chain.from_iterable(log_blocks(file, clock) for file in files),
@@ -93,13 +93,13 @@ def load_store(path: Path, spec: TensorSpec | None = None, name: str = "") -> He
 
 def load_export(directory: Path, spec: TensorSpec | None = None, name: str = "") -> HeldData:
     """Load an export, which has no steps of neighbours."""
-    from condor_advice.preprocess.holds.export import Dataset
+    from condor_advice.preprocess.holds.export import ExportedEpisodes
 
     if spec is not None and spec.neighbours:
         raise CannotTrain(
             f"{name or directory}: an export has no steps of neighbours; use its store or logs"
         )
-    return from_export(Dataset(directory), name)
+    return from_export(ExportedEpisodes(directory), name)
 
 
 def log_chains(files: Iterable[Path]) -> list[list[Path]]:

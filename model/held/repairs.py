@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, PRIOR_SUCCESS, SHRINKAGE
+from condor_advice.preprocess.holds.job_numbers import cluster_of, job_parts
 from condor_advice.preprocess.holds.labels import labels_of
 from condor_advice.preprocess.holds.samples import Samples
-from condor_advice.preprocess.holds.steps import cluster_of, job_parts
 
 Bools = npt.NDArray[np.bool_]
 Repairs = Mapping[str, float]  # "CLUSTER.PROC" -> when the job was repaired, in Unix seconds

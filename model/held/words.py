@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from condor_advice.model.held.features import DERIVED
 from condor_advice.model.infer import sigmoid
-from condor_advice.preprocess.holds.features import FEATURES
+from condor_advice.preprocess.holds.features import HOLD_FEATURES
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
-_MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in FEATURES}
+_MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in HOLD_FEATURES}
 
 
 def feature_words(name: str, value: float) -> str:

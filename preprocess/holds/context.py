@@ -22,9 +22,10 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Small = npt.NDArray[np.uint32]
+Bools = npt.NDArray[np.bool_]
 
 SECOND = 1_000_000
-WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
+CONTEXT_WINDOWS = {"10m": 600, "1h": 3600, "1d": 86400}
 # What a hold and its release lead to, and what jobs do anyway.
 HOLD_FACTS = ("hold", "release", "good", "bad", "quick")
 TRAFFIC_FACTS = ("submit", "start", "success", "failure", "eviction")
@@ -37,7 +38,6 @@ FORGET_CLUSTER_SECONDS = 3 * 86400
 # Counted from here a log's seconds are above zero even where its year was guessed wrongly.
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
-MAX_KEYS = 1 << (63 - _ORDER_BITS)
 _NEVER = (1 << 32) - 1
 
 
@@ -70,7 +70,7 @@ class FactTable:
         self, facts: Sequence[str], windows: Sequence[str], forget: int = FORGET_SECONDS
     ) -> None:
         self.facts, self.windows, self.forget_seconds = tuple(facts), tuple(windows), forget
-        self.longest = max(WINDOWS[name] for name in windows)
+        self.longest = max(CONTEXT_WINDOWS[name] for name in windows)
         self._timed = np.array([n for n, fact in enumerate(facts) if fact in TIMED_FACTS], np.int64)
         width, timed = len(self.facts), len(self._timed)
         self.key = np.empty(0, np.uint32)
@@ -133,20 +133,39 @@ class FactTable:
 
     def ask(self, key: Ints, sequence: Ints, second: Ints) -> Answer:
         """Answer for each key as of the event with this sequence number, that one included."""
-        width = len(self.facts)
-        asked = np.maximum(key, 0)
-        high = self.key.astype(np.int64) << _ORDER_BITS
-        ordered, timed = high + self.sequence, high + self.second
-        row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
-        row, known = self._same_key(row, asked, key)
-        known &= second - self._take(self.second, row) <= self.forget_seconds
+        row, known = self._row_at(key, sequence, second)
         some = known[:, None]
         total = np.where(some, self._take(self.count, row), 0)
         last = np.where(some, self._last(row), -1)
         last_sequence = np.where(some, self._last_sequence(row), -1)
+        assert total.shape == (len(key), len(self.facts))
+        recent = self._recent(key, second, row, known, total)
+        return Answer(total, last, last_sequence, recent)
+
+    def ask_recent(self, key: Ints, sequence: Ints, second: Ints) -> dict[str, Ints]:
+        """Answer with the counts within each window alone."""
+        row, known = self._row_at(key, sequence, second)
+        total = np.where(known[:, None], self._take(self.count, row), 0)
+        return self._recent(key, second, row, known, total)
+
+    def _row_at(self, key: Ints, sequence: Ints, second: Ints) -> tuple[Ints, Bools]:
+        """Return the last row of each key as of an event, and whether there is one."""
+        asked = np.maximum(key, 0)
+        ordered = (self.key.astype(np.int64) << _ORDER_BITS) + self.sequence
+        row = np.searchsorted(ordered, (asked << _ORDER_BITS) + sequence, side="right") - 1
+        row, known = self._same_key(row, asked, key)
+        known &= second - self._take(self.second, row) <= self.forget_seconds
+        return row, known
+
+    def _recent(
+        self, key: Ints, second: Ints, row: Ints, known: Bools, total: Ints
+    ) -> dict[str, Ints]:
+        """Return the counts within each window, where `total` is all up to `row`."""
+        asked = np.maximum(key, 0)
+        timed = (self.key.astype(np.int64) << _ORDER_BITS) + self.second
         recent = {}
         for name in self.windows:
-            since = (asked << _ORDER_BITS) + np.maximum(second - WINDOWS[name], 0)
+            since = (asked << _ORDER_BITS) + np.maximum(second - CONTEXT_WINDOWS[name], 0)
             start = np.searchsorted(timed, since, side="right") - 1
             start, earlier = self._same_key(start, asked, key)
             # A row from before the key was forgotten is not part of today's counts.
@@ -154,10 +173,9 @@ class FactTable:
             pause = self._take(self.second, behind) - self._take(self.second, start)
             counted = (earlier & known & (pause <= self.forget_seconds))[:, None]
             recent[name] = total - np.where(counted, self._take(self.count, start), 0)
-        assert total.shape == (len(key), width)
-        return Answer(total, last, last_sequence, recent)
+        return recent
 
-    def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _same_key(self, row: Ints, asked: Ints, key: Ints) -> tuple[Ints, Bools]:
         inside = np.maximum(row, 0)
         same = (row >= 0) & (key >= 0) & (self._take(self.key, inside) == asked)
         return inside, same
@@ -204,7 +222,7 @@ def _before(ago: Ints, here: Ints) -> Ints:
 
 
 @dataclass(slots=True)
-class Level:
+class ContextLevel:
     """One way to group jobs: the numbers of its keys, and the facts of each."""
 
     holds: FactTable
@@ -246,7 +264,7 @@ class Level:
 
 
 # level -> whether it counts what jobs do anyway, too
-LEVELS: Mapping[str, bool] = {
+CONTEXT_LEVELS: Mapping[str, bool] = {
     "pool": True,
     "family": False,
     "template": False,
@@ -264,9 +282,9 @@ class Context:
 
     def __init__(self) -> None:
         self.levels = {}
-        for name, traffic in LEVELS.items():
+        for name, traffic in CONTEXT_LEVELS.items():
             forget = FORGET_CLUSTER_SECONDS if name.startswith("cluster") else FORGET_SECONDS
-            self.levels[name] = Level(
+            self.levels[name] = ContextLevel(
                 FactTable(HOLD_FACTS, ("10m", "1h", "1d"), forget),
                 FactTable(TRAFFIC_FACTS, ("1h",), forget) if traffic else None,
             )

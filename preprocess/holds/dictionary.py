@@ -6,7 +6,7 @@ Written by `python -m condor_advice.preprocess.holds.dictionary`.
 from __future__ import annotations
 
 from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.features import FEATURES, QUICK_SECONDS, SHRINKAGE
+from condor_advice.preprocess.holds.features import HOLD_FEATURES, QUICK_SECONDS, SHRINKAGE
 from condor_advice.preprocess.holds.labels import LABELS
 from condor_advice.preprocess.holds.templates import FAMILIES, TEMPLATE_BUCKETS
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
@@ -30,7 +30,7 @@ def data_dictionary() -> str:
         "Written by `python -m condor_advice.preprocess.holds.dictionary`; "
         "a test holds it current.",
         "",
-        f"## Features ({len(FEATURES)} columns of features.parquet)",
+        f"## Features ({len(HOLD_FEATURES)} columns of features.parquet)",
         "Each is as of the hold's own event, that one included. Missing is missing (NaN).",
         f"Rates are shrunk with the weight of {SHRINKAGE:g} outcomes of the pool's average; an "
         "outcome counts from the",
@@ -39,7 +39,7 @@ def data_dictionary() -> str:
         "",
         "| name | unit | meaning | from events |",
         "|---|---|---|---|",
-        *(f"| {f.name} | {f.unit} | {f.meaning} | {f.source} |" for f in FEATURES),
+        *(f"| {f.name} | {f.unit} | {f.meaning} | {f.source} |" for f in HOLD_FEATURES),
         "",
         f"## Steps ({len(STEP_COLUMNS)} columns of steps.f32)",
         "One row per event of the job up to its hold, oldest first, the last row the hold.",

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId
 from condor_advice.gather.store import Store
+from condor_advice.preprocess.holds.job_numbers import cluster_of, job_number, job_parts
 
 if TYPE_CHECKING:
     from condor_advice.preprocess.holds.samples import Samples
@@ -46,6 +47,7 @@ SIZES_KEPT = 64  # of each kin, the latest
 # Over so many like cases more ones would change nothing that people can see.
 MOST_LIKE_CASES = 1000
 LATEST_PIECES = 2  # of a log, looked at for what is not kept
+SQLITE_VALUES = 500  # in one statement
 TERMINATED = 5
 OVERRUN = -1  # the key of what jobs needed that had been over their memory
 
@@ -54,7 +56,7 @@ _SHAPE = ("job", "number", "time", "sequence", "code", "subcode", "family", "tem
 _OUTCOME = ("outcome", "released", "decided", "decided_sequence")
 _COLUMNS = ("episode", *_SHAPE, *_OUTCOME, "reason", "features", "length", "steps")
 
-SCHEMA = (
+EPISODE_TABLES = (
     """CREATE TABLE kept_pass (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         made_by TEXT NOT NULL,          -- see made_by()
@@ -67,7 +69,7 @@ SCHEMA = (
     )""",
     """CREATE TABLE kept_episodes (
         episode INTEGER PRIMARY KEY,
-        job INTEGER NOT NULL,           -- steps.job_number()
+        job INTEGER NOT NULL,           -- see job_numbers.py
         number INTEGER NOT NULL,
         time INTEGER NOT NULL,
         sequence INTEGER NOT NULL,
@@ -287,7 +289,7 @@ class KeptEpisodes:
         if not fits:
             for table in _TABLES:
                 db.execute(f"DROP TABLE IF EXISTS {table}")
-            for statement in SCHEMA:
+            for statement in EPISODE_TABLES:
                 db.execute(statement)
             return
         [last] = db.execute("SELECT max(episode) FROM kept_episodes").fetchone()
@@ -359,24 +361,30 @@ class KeptEpisodes:
 
         An event that is worked off again, after a pass was cut short, is not counted again.
         """
-        new: dict[int, list[tuple[int, float]]] = {}
-        for kin, at, memory in (
-            *zip(finished.kin, finished.sequence, finished.memory, strict=True),
-            *((OVERRUN, *one) for one in zip(finished.overrun_sequence, finished.overrun,
-                                             strict=True)),
-        ):  # fmt: skip
-            new.setdefault(int(kin), []).append((int(at), float(memory)))
-        for kin, values in new.items():
-            known, last = db.execute(
-                "SELECT memory, sequence FROM kept_sizes WHERE kin = ?", (kin,)
-            ).fetchone() or (b"", -1)
-            fresh = sorted(value for value in values if value[0] > last)
-            if fresh:
-                added = np.array([memory for _, memory in fresh], np.float32).tobytes()
-                kept = (known + added)[-4 * SIZES_KEPT :]
-                db.execute(
-                    "INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", (kin, kept, fresh[-1][0])
-                )
+        over = finished.overrun_sequence
+        kin = np.concatenate((finished.kin, np.full(len(over), OVERRUN)))
+        sequence = np.concatenate((finished.sequence, over))
+        memory = np.concatenate((finished.memory, finished.overrun))
+        if not len(kin):
+            return
+        order = np.lexsort((memory, sequence, kin))
+        kin, sequence, memory = kin[order], sequence[order], memory[order]
+        distinct, begins = np.unique(kin, return_index=True)
+        known: dict[int, tuple[bytes, int]] = {}
+        for keys in batched(distinct.tolist(), SQLITE_VALUES):
+            marks = ",".join("?" * len(keys))
+            rows = db.execute(f"SELECT * FROM kept_sizes WHERE kin IN ({marks})", keys)
+            known.update((key, (sizes, last)) for key, sizes, last in rows)
+        new = []
+        for key, begin, end in zip(
+            distinct.tolist(), begins.tolist(), [*begins[1:].tolist(), len(kin)], strict=True
+        ):
+            sizes, last = known.get(key, (b"", -1))
+            begin += int(np.searchsorted(sequence[begin:end], last, "right")) if last >= 0 else 0
+            if begin < end:
+                added = sizes + memory[begin:end].tobytes()
+                new.append((key, added[-4 * SIZES_KEPT :], int(sequence[end - 1])))
+        db.executemany("INSERT OR REPLACE INTO kept_sizes VALUES (?, ?, ?)", new)
 
     def _write_pass(self, db: sqlite3.Connection, stream: EpisodeStream, final: bool) -> None:
         """Note how far the pass is, and its state when that is due."""
@@ -495,13 +503,12 @@ class KeptEpisodes:
                 asked[number] = job
         numbers = list(asked)
         found = {}
-        for at in range(0, len(numbers), 500):  # as many as SQLite takes at a time
-            some = numbers[at : at + 500]
+        for some in batched(numbers, SQLITE_VALUES):
             marks = ",".join("?" * len(some))
             newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
             for one in self._select(f"kept_episodes.episode IN ({newest})", some):
                 points = self._points_called(one.job.access_point)
-                found[asked[_job_number(points[0], one.job.cluster, one.job.proc)]] = one
+                found[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
         return found
 
     def like_cases(
@@ -525,25 +532,6 @@ class KeptEpisodes:
         )
         good = sum(outcome == 0 for (outcome,) in rows)
         return LikeCases(len(rows), good, seconds, len(rows) == MOST_LIKE_CASES)
-
-    def holds_on_points(
-        self, template_id: int, until_us: int, seconds: float, before: int | None = None
-    ) -> dict[str, int]:
-        """Count the holds with a template by execution point, most first; '' where unknown."""
-        rows = self._tables.rows(
-            "SELECT name, count(*) FROM (SELECT point FROM kept_episodes WHERE template = ?"
-            " AND time BETWEEN ? AND ? AND sequence < ? ORDER BY time DESC LIMIT ?)"
-            " LEFT JOIN kept_names ON kind = 'point' AND id = point"
-            " GROUP BY point ORDER BY 2 DESC",
-            (
-                template_id,
-                until_us - int(seconds * 1e6),
-                until_us,
-                (1 << 62) if before is None else before,
-                MOST_LIKE_CASES,
-            ),
-        )
-        return {name or "": count for name, count in rows}
 
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
@@ -621,7 +609,8 @@ class KeptEpisodes:
         )
 
     def _job_numbers(self, cluster: int, proc: int, access_point: str | None) -> list[int]:
-        return [_job_number(number, cluster, proc) for number in self._points_called(access_point)]
+        numbers = self._points_called(access_point)
+        return [int(job_number(number, cluster, proc)) for number in numbers]
 
     def _points_called(self, name: str | None) -> list[int]:
         """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
@@ -657,13 +646,13 @@ class KeptEpisodes:
         ]
 
     def _episode(self, row: Sequence[Any], features: Floats, steps: Floats) -> KeptEpisode:
-        cluster = row[1] >> 24
-        proc = row[1] & ((1 << 24) - 1)
-        job = JobId(self.access_points[cluster >> 31], cluster & ((1 << 31) - 1), proc)
+        access_point, cluster, proc = job_parts(row[1])
+        job = JobId(self.access_points[access_point], cluster, proc)
+        kin = cluster_of(row[1])
         return KeptEpisode(
             episode=row[0],
             job=job,
-            kin=(cluster, row[12]) if row[12] else (cluster,),
+            kin=(kin, row[12]) if row[12] else (kin,),
             number=row[2],
             time_us=row[3],
             sequence=row[4],
@@ -704,9 +693,10 @@ def kept_of(store: Store) -> KeptEpisodes:
     return kept
 
 
-def _job_number(access_point: int, cluster: int, proc: int) -> int:
-    """Do what steps.job_number() does, for one job and without that module."""
-    return (access_point << 55) + (cluster << 24) + min(proc, (1 << 24) - 1)
+def batched(values: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield values some at a time."""
+    for begin in range(0, len(values), size):
+        yield values[begin : begin + size]
 
 
 # ---- numbers as bytes: most features and steps are 0 or not known, and cost a bit each

@@ -1,8 +1,8 @@
 """Write episodes, features and steps as files, and read them back a part at a time.
 
-`export` goes through all events once. `Dataset` opens what it wrote: the few columns that say
-which episode is which are in memory, features come from Parquet by row groups, and steps from
-a plain array that the operating system pages in as it is used.
+`export` goes through all events once. `ExportedEpisodes` opens what it wrote: the few columns
+that say which episode is which are in memory, features come from Parquet by row groups, and
+steps from a plain array that the operating system pages in as it is used.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
+from condor_advice.preprocess.holds.job_numbers import cluster_number, job_parts
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOMES, labels_of
 from condor_advice.preprocess.holds.splits import Moments
-from condor_advice.preprocess.holds.steps import Names, Steps, cluster_of, job_parts
+from condor_advice.preprocess.holds.steps import EXPORTED_FIELDS, Names, Steps, empty_steps
 from condor_advice.preprocess.holds.stream import OUTCOME, EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.templates import FAMILIES
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS, TensorSpec, padded
@@ -151,16 +152,15 @@ class _Writers:
         self.waiting, self.waiting_rows = [], 0
 
     def _episode_table(self, episodes: npt.NDArray[np.void], begin: Ints) -> Any:
-        parts = np.array([job_parts(job) for job in episodes["job"].tolist()], np.int64)
-        parts = parts.reshape(-1, 3)
+        access_point, cluster, proc = job_parts(episodes["job"])
         arrow = self.arrow
         coded = episodes["code"] >= 0
         return arrow.table(
             {
                 "episode": episodes["episode"],
-                "access_point": _named(arrow, list(self.names.access_points), parts[:, 0]),
-                "cluster": parts[:, 1],
-                "proc": parts[:, 2],
+                "access_point": _named(arrow, list(self.names.access_points), access_point),
+                "cluster": cluster,
+                "proc": proc,
                 "number": episodes["number"],
                 "hold_time": _times(arrow, episodes["time"]),
                 "code": arrow.array(episodes["code"], mask=~coded),
@@ -221,28 +221,19 @@ class _Writers:
     def _empty(self) -> None:
         """Write tables without rows, so that a store without holds exports, too."""
         stream = EpisodeStream(names=self.names)
-        self.waiting = [stream.advance(np.zeros(0, _step_dtype()))]
+        self.waiting = [stream.advance(empty_steps())]
         self._flush()
-
-
-def _step_dtype() -> np.dtype[np.void]:
-    from condor_advice.preprocess.holds.steps import STEP
-
-    return STEP
 
 
 def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
     """Return steps as a table with names instead of numbers."""
-    proc_bits = job_parts(1)[2]
-    assert proc_bits == 1
-    job = steps["job"]
-    cluster = cluster_of(job)
+    access_point, cluster, proc = job_parts(steps["job"])
     points, owners = list(names.points), list(names.owners)
     held = steps["template"] >= 0
     columns = {
-        "access_point": _named(arrow, list(names.access_points), cluster >> 31),
-        "cluster": cluster & ((1 << 31) - 1),
-        "proc": job & ((1 << 24) - 1),
+        "access_point": _named(arrow, list(names.access_points), access_point),
+        "cluster": cluster,
+        "proc": proc,
         "time": _times(arrow, steps["time"]),
         "type": steps["kind"],
         "transfer": arrow.array(steps["part"], mask=steps["kind"] != 40),
@@ -253,20 +244,9 @@ def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
         "point": _named(arrow, points, steps["point"]),
         "owner": _named(arrow, owners, steps["owner"]),
     }
-    for name, unit in (
-        ("memory", "mb"),
-        ("image", "kb"),
-        ("cpu", "seconds"),
-        ("sent", "bytes"),
-        ("received", "bytes"),
-        ("request_memory", "mb"),
-        ("request_disk", "kb"),
-        ("request_cpus", "count"),
-        ("disk", "kb"),
-        ("exit", "status"),
-    ):
-        values = np.ascontiguousarray(steps[name])
-        columns[f"{name}_{unit}"] = arrow.array(values, mask=np.isnan(values))
+    for field in EXPORTED_FIELDS:
+        values = np.ascontiguousarray(steps[field.name])
+        columns[f"{field.name}_{field.unit}"] = arrow.array(values, mask=np.isnan(values))
     return arrow.table(columns)
 
 
@@ -295,7 +275,7 @@ def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]
         "version": SCHEMA_VERSION,
         "features": [
             {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source}
-            for f in FEATURES
+            for f in HOLD_FEATURES
         ],
         "steps": [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in STEP_COLUMNS],
         "spec": asdict(stream.spec),
@@ -306,7 +286,7 @@ def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Some episodes for training."""
 
     rows: Ints
@@ -315,7 +295,7 @@ class Batch:
     label: npt.NDArray[np.int8]
 
 
-class Dataset:
+class ExportedEpisodes:
     """An export, opened for training."""
 
     def __init__(self, directory: Path) -> None:
@@ -356,7 +336,7 @@ class Dataset:
         self.label = episodes["label"].fill_null(NO_LABEL).to_numpy().astype(np.int8)
         self.begin, self.end = (episodes[f"steps_{edge}"].to_numpy() for edge in ("begin", "end"))
         access_point = _codes(episodes["access_point"])
-        self.cluster = (access_point << 31) + episodes["cluster"].to_numpy() + 1
+        self.cluster = cluster_number(access_point, episodes["cluster"].to_numpy()) + 1
         self.dag = _kin(access_point, episodes["dag"].to_numpy())
         self.batch = _kin(_codes(episodes["owner"]) + 1, episodes["batch"].to_numpy())
         groups = self._features.metadata
@@ -398,7 +378,7 @@ class Dataset:
         flat = np.arange(offsets[-1]) + np.repeat(begin - offsets[:-1], lengths)
         return padded(self.steps[flat], offsets, max_steps or self.spec.max_steps)
 
-    def batches(self, rows: Ints, size: int, seed: int | None = None) -> Iterator[Batch]:
+    def batches(self, rows: Ints, size: int, seed: int | None = None) -> Iterator[TrainingBatch]:
         """Yield some episodes in batches; with a seed, shuffled.
 
         Shuffling goes by row groups and then within each, so that every group is read once.
@@ -415,7 +395,7 @@ class Dataset:
             features = self.features(chosen)
             for start in range(0, len(chosen), size):
                 part = chosen[start : start + size]
-                yield Batch(
+                yield TrainingBatch(
                     part, features[start : start + size], self.tensor(part), self.label[part]
                 )
 

@@ -1,6 +1,6 @@
 """A hold's features: named columns for trees, each with its unit, meaning and source.
 
-The registry `FEATURES` is the one place where a column is defined; the table, its data
+The registry `HOLD_FEATURES` is the one place where a column is defined; the table, its data
 dictionary and the tests come from it. A column is computed for all holds of a batch at once.
 What is not known is NaN, never a made-up value.
 
@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.preprocess.holds.context import (
+    CONTEXT_LEVELS,
+    CONTEXT_WINDOWS,
     HOLD_FACTS,
-    LEVELS,
     TIMED_FACTS,
     TRAFFIC_FACTS,
-    WINDOWS,
     Answer,
     seconds,
 )
@@ -792,7 +792,7 @@ def _count_feature(level: str, fact: str, window: str | None) -> Feature:
 
 def _level_features(level: str, traffic: bool) -> list[Feature]:
     words = _LEVEL_WORDS[level]
-    found = [_count_feature(level, "hold", window) for window in WINDOWS]
+    found = [_count_feature(level, "hold", window) for window in CONTEXT_WINDOWS]
     found += [_count_feature(level, "hold", None), _count_feature(level, "release", "1h")]
     found += [
         _count_feature(level, fact, window) for fact in ("good", "bad") for window in ("1d", None)
@@ -896,15 +896,21 @@ _SHARE_FEATURES = (
     ),
 )
 
-FEATURES: tuple[Feature, ...] = (
+HOLD_FEATURES: tuple[Feature, ...] = (
     *_JOB_FEATURES,
-    *(feature for level, traffic in LEVELS.items() for feature in _level_features(level, traffic)),
+    *(
+        feature
+        for level, traffic in CONTEXT_LEVELS.items()
+        for feature in _level_features(level, traffic)
+    ),
     *_SHARE_FEATURES,
 )
-FEATURE_NAMES = tuple(feature.name for feature in FEATURES)
+FEATURE_NAMES = tuple(feature.name for feature in HOLD_FEATURES)
 
 
-def feature_table(held: Held, features: tuple[Feature, ...] = FEATURES) -> npt.NDArray[np.float32]:
+def feature_table(
+    held: Held, features: tuple[Feature, ...] = HOLD_FEATURES
+) -> npt.NDArray[np.float32]:
     """Compute the features of all holds of a batch; axes: (hold, feature)."""
     table = np.empty((len(features), len(held.at)), np.float32)
     for column, feature in enumerate(features):

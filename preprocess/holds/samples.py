@@ -1,7 +1,7 @@
 """All hold episodes of some logs in memory, and a store's open ones kept up to date.
 
 For logs of a size that advice is asked about. For training, which may need more than memory
-holds, see dataset.py.
+holds, see export.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.job_numbers import job_number
 from condor_advice.preprocess.holds.labels import OUTCOMES
-from condor_advice.preprocess.holds.steps import Names, job_number
+from condor_advice.preprocess.holds.steps import Names
 from condor_advice.preprocess.holds.stream import EPISODE, OUTCOME, EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
 from condor_advice.preprocess.holds.timeline import Timeline, store_timeline

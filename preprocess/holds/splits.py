@@ -32,7 +32,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class EpisodeSplit:
     """Rows of each side, in the order of time, and how many were left out for which reason."""
 
     train: Ints
@@ -48,7 +48,7 @@ def split_by_time(
     train: float = 0.6,
     validation: float = 0.2,
     gap_seconds: float = GAP_SECONDS,
-) -> Split:
+) -> EpisodeSplit:
     """Cut labelled episodes by the time of their holds; the rest after both is the test."""
     if not 0 < train < train + validation < 1:
         raise UsageError(
@@ -84,7 +84,7 @@ def split_by_time(
             _add(left_out, "in_the_gap", moments.time[rows] < begin + gap)
         rows = rows[inside]
         sides.append(rows[np.argsort(moments.time[rows], kind="stable")])
-    return Split(sides[0], sides[1], sides[2], (first, second), left_out)
+    return EpisodeSplit(sides[0], sides[1], sides[2], (first, second), left_out)
 
 
 def _add(counts: dict[str, int], reason: str, which: npt.NDArray[np.bool_]) -> None:

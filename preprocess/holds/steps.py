@@ -8,8 +8,9 @@ single events only where they are holds, releases and removals, or not in the te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,10 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.gather.words import BlockWords, digits, pad, word
+from condor_advice.gather.hashing import MIX
+from condor_advice.gather.words import BlockWords, digits, first_of, pad, word
 from condor_advice.preprocess.holds.hold_reasons import acting_user
+from condor_advice.preprocess.holds.job_numbers import MAX_ACCESS_POINTS, job_number
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
 
 if TYPE_CHECKING:
@@ -41,58 +44,87 @@ CONTEXT_CHANNELS = (
     "pool_evictions_1h",
 )
 
-STEP = np.dtype(
-    [
-        ("job", "i8"),  # access point, cluster and proc in one number: see job_number()
-        ("sequence", "i8"),  # its place among all events, in the order in which they are known
-        ("time", "i8"),  # microseconds, as the log has it
-        ("clock", "i8"),  # microseconds, made to never run backwards: see timeline.py
-        ("kind", "i2"),
-        ("part", "i1"),  # of a 040: 1 to 6; of a 009, 012 or 013: who did it
-        ("family", "i2"),
-        ("code", "i4"),  # of a 012, 021 or 004; -1 none
-        ("subcode", "i4"),
-        ("template", "i4"),  # Reason.template_id; -1 none
-        ("point", "i4"),  # number of the execution point; -1 none
-        ("owner", "i4"),  # of a 028; -1 none
-        ("episode", "i8"),  # number of the hold episode, for a 012
-        ("dag", "i8"),  # whose node the job is; 0 none
-        ("batch", "i8"),  # its batch name; 0 none
-        ("memory", "f4"),  # MB used
-        ("peak", "f4"),  # the most that steps left out here and this one used
-        ("image", "f4"),  # KB
-        ("cpu", "f4"),  # seconds of the run, user and system
-        ("sent", "f4"),  # bytes of the run
-        ("received", "f4"),
-        ("request_memory", "f4"),  # MB
-        ("request_disk", "f4"),  # KB
-        ("request_cpus", "f4"),
-        ("disk", "f4"),  # KB used
-        ("exit", "f4"),  # of a 005: return value, or 256 + signal
-        ("used", "f4"),  # the numbers in a hold reason, MB
-        ("limit", "f4"),
-        ("errno", "f4"),
-        ("http", "f4"),
-        ("context", "f4", (len(CONTEXT_CHANNELS),)),
-    ]
+
+@dataclass(frozen=True, slots=True)
+class StepField:
+    """One field of a step."""
+
+    name: str
+    dtype: str
+    unknown: float  # where the event does not tell
+    comment: str
+    unit: str = ""
+    attributes: tuple[str, ...] = ()  # HTCondor's names of the numbers it is taken from
+    in_ad: bool = False  # a 028 event tells it, too
+    in_key: bool = False  # copies of an event agree in it
+    exported: bool = False  # as the column `name_unit` of events.parquet
+    shape: tuple[int, ...] = ()
+
+
+def _reported(
+    name: str,
+    unit: str,
+    comment: str,
+    *attributes: str,
+    in_ad: bool = False,
+    in_key: bool = True,
+) -> StepField:
+    """Return a number that HTCondor reports about a job; it is exported."""
+    return StepField(
+        name, "f4", np.nan, comment, unit, attributes, in_ad=in_ad, in_key=in_key, exported=True
+    )
+
+
+# The one place where a field of a step is defined. A number that HTCondor names is read,
+# compared and exported by its row here.
+STEP_FIELDS = (
+    StepField("job", "i8", 0, "access point, cluster and proc: see job_numbers.py"),
+    StepField("sequence", "i8", 0, "place among all events, in the order they became known"),
+    StepField("time", "i8", 0, "as the log has it", "microseconds"),
+    StepField("clock", "i8", 0, "never runs backwards: see timeline.py", "microseconds"),
+    StepField("kind", "i2", 0, "number of the event"),
+    StepField("part", "i1", 0, "of a 040: 1 to 6; of a 009, 012 or 013: who did it", in_key=True),
+    StepField("family", "i2", 0, "of a hold reason: place in FAMILIES", in_key=True),
+    StepField(
+        "code", "i4", -1, "of a 012, 021 or 004", "", ("HoldReasonCode", "ReasonCode"), in_key=True
+    ),
+    StepField(
+        "subcode", "i4", -1, "beside it", "", ("HoldReasonSubCode", "ReasonSubCode"), in_key=True
+    ),
+    StepField("template", "i4", -1, "of a hold reason: Reason.template_id", in_key=True),
+    StepField("point", "i4", -1, "number of the execution point", in_key=True),
+    StepField("owner", "i4", -1, "number of the owner", in_ad=True, in_key=True),
+    StepField("episode", "i8", -1, "number of the hold episode, for a 012"),
+    StepField("dag", "i8", 0, "whose node the job is", "", ("DAGManJobId",), in_ad=True),
+    StepField("batch", "i8", 0, "hash of the batch name", in_ad=True),
+    _reported("memory", "mb", "memory used", "MemoryUsage"),
+    StepField("peak", "f4", np.nan, "most used by this step and those dropped before it", "mb"),
+    _reported("image", "kb", "image size", "Size"),
+    _reported("cpu", "seconds", "user and system time of the run"),
+    _reported("sent", "bytes", "sent by the run", "SentBytes"),
+    _reported("received", "bytes", "received by the run", "ReceivedBytes"),
+    _reported("request_memory", "mb", "memory requested", "RequestMemory", in_ad=True),
+    _reported("request_disk", "kb", "disk requested", "RequestDisk", in_ad=True),
+    _reported("request_cpus", "count", "CPUs requested", "RequestCpus", in_ad=True, in_key=False),
+    _reported("disk", "kb", "disk used", "DiskUsage"),
+    _reported("exit", "status", "of a 005: return value, or 256 + signal"),
+    StepField("used", "f4", np.nan, "amount used, as a hold reason says", "mb"),
+    StepField("limit", "f4", np.nan, "limit, as a hold reason says", "mb"),
+    StepField("errno", "f4", np.nan, "in a hold reason"),
+    StepField("http", "f4", np.nan, "status in a hold reason"),
+    StepField(
+        "context", "f4", 0, "the pool then: CONTEXT_CHANNELS", shape=(len(CONTEXT_CHANNELS),)
+    ),
 )
-_NAN = (
-    "memory",
-    "peak",
-    "image",
-    "cpu",
-    "sent",
-    "received",
-    "request_memory",
-    "request_disk",
-    "request_cpus",
-    "disk",
-    "exit",
-    "used",
-    "limit",
-    "errno",
-    "http",
-)
+STEP = np.dtype([(field.name, field.dtype, field.shape) for field in STEP_FIELDS])
+KEY_FIELDS = tuple(field for field in STEP_FIELDS if field.in_key)
+AD_FIELDS = tuple(field for field in STEP_FIELDS if field.in_ad)
+EXPORTED_FIELDS = tuple(field for field in STEP_FIELDS if field.exported)
+_NUMBERS = tuple((field.name, name) for field in STEP_FIELDS for name in field.attributes)
+_AD_NUMBERS = tuple((field.name, name) for field in AD_FIELDS for name in field.attributes)
+_NOTHING = np.zeros((), STEP)  # a step that tells nothing
+for _field in STEP_FIELDS:
+    _NOTHING[_field.name] = _field.unknown
 
 # Events that say nothing about how a job is doing: of DAGMan, the grid's ends, data reuse.
 _SKIPPED = np.array(
@@ -101,33 +133,15 @@ _SKIPPED = np.array(
 # Who held, released or removed it.
 BY_NOBODY, BY_USER, BY_POLICY = 0, 1, 2
 
-_PROC_BITS, _CLUSTER_BITS = 24, 31
-MAX_ACCESS_POINTS = 1 << (63 - _PROC_BITS - _CLUSTER_BITS)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _HASHED_BYTES = 128
 _KNOWN_HASHES = 500_000
+_KNOWN_TEXTS = 4096
+_AT_SIGN = 64
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
 _STRUCTURED_DAG = re.compile(rb"DAGManJobId *= *(\d+)")
 _GLIDEIN = re.compile(r"^glidein_[\d_]+@")
 _ALIAS = re.compile(r"alias=([^&>]+)")
-
-
-# Numbers that a step takes over as they are: its column, and HTCondor's name.
-_NUMBERS = (
-    ("memory", "MemoryUsage"),
-    ("image", "Size"),
-    ("sent", "SentBytes"),
-    ("received", "ReceivedBytes"),
-    ("request_memory", "RequestMemory"),
-    ("request_disk", "RequestDisk"),
-    ("request_cpus", "RequestCpus"),
-    ("disk", "DiskUsage"),
-    ("code", "HoldReasonCode"),
-    ("subcode", "HoldReasonSubCode"),
-    ("code", "ReasonCode"),
-    ("subcode", "ReasonSubCode"),
-)
 
 
 @dataclass(slots=True)
@@ -141,6 +155,7 @@ class Names:
     # Whole hold reasons by (job, time, template), for those who ask for them.
     reasons: dict[tuple[int, int, int], str] | None = None
     _point_hashes: dict[int, int] = field(default_factory=dict)
+    _slot_hashes: dict[int, int] = field(default_factory=dict)
     _owner_hashes: dict[int, int] = field(default_factory=dict)
 
     def access_point(self, name: str) -> int:
@@ -171,41 +186,9 @@ def point_of(slot: str) -> str:
     return _GLIDEIN.sub("", name)  # a glidein is new each time; its machine is what stays
 
 
-def job_number(access_point: int, cluster: Any, proc: Any) -> Any:
-    """Return one number for a job; works on whole columns too."""
-    proc = np.minimum(proc, (1 << _PROC_BITS) - 1)
-    high = access_point << (_PROC_BITS + _CLUSTER_BITS)
-    return high + (np.asarray(cluster, np.int64) << _PROC_BITS) + proc
-
-
-def cluster_of(job: Any) -> Any:
-    """Return the number of a job's cluster, access point included."""
-    return job >> _PROC_BITS
-
-
-def proc_of(job: Any) -> Any:
-    """Return the proc of a job's number; works on whole columns too."""
-    return job & ((1 << _PROC_BITS) - 1)
-
-
-def job_parts(job: int) -> tuple[int, int, int]:
-    """Return (access point, cluster, proc) of a job's number."""
-    cluster = job >> _PROC_BITS
-    return (
-        cluster >> _CLUSTER_BITS,
-        cluster & ((1 << _CLUSTER_BITS) - 1),
-        job & ((1 << _PROC_BITS) - 1),
-    )
-
-
 def empty_steps(count: int = 0) -> Steps:
-    """Return steps that say nothing yet."""
-    steps = np.zeros(count, STEP)
-    for name in ("code", "subcode", "template", "point", "owner", "episode"):
-        steps[name] = -1
-    for name in _NAN:
-        steps[name] = np.nan
-    return steps
+    """Return steps that tell nothing yet."""
+    return np.full(count, _NOTHING)
 
 
 _RAW = np.dtype((np.void, STEP.itemsize))
@@ -311,22 +294,23 @@ class _Filler:
 
     def _points(self, fields: Fields) -> None:
         """Where it ran: the address of a 001 or 021, better the slot's name of a 001."""
-        for name in ("ExecuteHost", "SlotName"):
-            if found := fields.texts.get(name):
-                numbers = self._intern(found, self.names._point_hashes, self.names.point)
-                self.steps["point"][self._at(found.rows)] = numbers
+        if hosts := fields.texts.get("ExecuteHost"):
+            numbers = self._intern(hosts, self.names._point_hashes, self.names.point)
+            self.steps["point"][self._at(hosts.rows)] = numbers
+        if slots := fields.texts.get("SlotName"):
+            # An execution point has many slots: what stands behind the @ tells it apart.
+            behind = first_of(self.words.fetch(slots.start, 4), _AT_SIGN) + 1
+            start = np.where(behind <= 32, slots.start + behind, slots.start)
+            hashes = text_hashes(self.words, np.minimum(start, slots.end), slots.end)
+            numbers = self._intern(slots, self.names._slot_hashes, self.names.point, hashes)
+            self.steps["point"][self._at(slots.rows)] = numbers
 
     def _attributes(self, fields: Fields) -> None:
         found = fields.attributes
         if owner := found.get("Owner"):
             numbers = self._intern(owner, self.names._owner_hashes, self.names.owner)
             self.steps["owner"][self._at(owner.rows)] = numbers
-        for name, attribute in (
-            ("request_memory", "RequestMemory"),
-            ("dag", "DAGManJobId"),
-            ("request_disk", "RequestDisk"),
-            ("request_cpus", "RequestCpus"),
-        ):
+        for name, attribute in _AD_NUMBERS:
             if texts := found.get(attribute):
                 value, count = digits(self.words, texts.start)
                 # An expression is not a number, and says nothing here.
@@ -350,33 +334,41 @@ class _Filler:
     def _reasons(self, fields: Fields) -> None:
         said = dict(fields.texts["HoldReason"]) if "HoldReason" in fields.texts else {}
         kinds = self.columns.type[self.rows]
-        for row in np.flatnonzero(kinds == Kind.JOB_HELD).tolist():
-            self._held(int(self.place[self.rows[row]]), said.get(row, ""))
+        held = np.flatnonzero(kinds == Kind.JOB_HELD)
+        self._held(self.place[self.rows[held]], [said.get(row, "") for row in held.tolist()])
         reasons = fields.texts.get("Reason")
         acts = np.isin(kinds, (Kind.JOB_RELEASED, Kind.JOB_ABORTED))
         if reasons and acts.any():
             for row, text in _select(reasons, acts[reasons.rows]):
                 self._acted(int(self.place[self.rows[row]]), text)
 
-    def _held(self, step: int, text: str) -> None:
-        row = self.steps[step]
-        code = int(row["code"]) if row["code"] >= 0 else None
-        subcode = int(row["subcode"]) if code is not None else None
-        fill_reason(row, parse_reason(text, code, subcode), self.names)
+    def _held(self, at: Ints, texts: Sequence[str]) -> None:
+        """Read the reasons of holds at these steps."""
+        if not len(at):
+            return
+        steps = self.steps
+        codes, subcodes = steps["code"][at].tolist(), steps["subcode"][at].tolist()
+        reasons = [
+            _parsed(text, *((code, subcode) if code >= 0 else (None, None)))
+            for text, code, subcode in zip(texts, codes, subcodes, strict=True)
+        ]
+        fill_reasons(steps, at, reasons, self.names)
         if self.names.reasons is not None:
-            key = (int(row["job"]), int(row["time"]), int(row["template"]))
-            self.names.reasons[key] = text
-        self._acted(step, text)
+            columns = (steps[name][at].tolist() for name in ("job", "time", "template"))
+            self.names.reasons.update(zip(zip(*columns, strict=True), texts, strict=True))
+        for step, text in zip(at.tolist(), texts, strict=True):
+            self._acted(step, text)
 
     def _acted(self, step: int, text: str) -> None:
-        if acting_user(text):
-            self.steps["part"][step] = BY_USER
-        elif _POLICY.search(text):
-            self.steps["part"][step] = BY_POLICY
+        if who := _who(text):
+            self.steps["part"][step] = who
 
-    def _intern(self, texts: Texts, known: dict[int, int], number: Any) -> Ints:
-        """Return a number for each text; only texts not seen before are looked at."""
-        hashes = text_hashes(self.words, texts.start, texts.end)
+    def _intern(
+        self, texts: Texts, known: dict[int, int], number: Any, hashes: Keys | None = None
+    ) -> Ints:
+        """Return a number for each text; only texts with a new hash are decoded."""
+        if hashes is None:
+            hashes = text_hashes(self.words, texts.start, texts.end)
         distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
         numbers = np.empty(len(distinct), np.int64)
         if len(known) > _KNOWN_HASHES:  # glideins bring new slot names for ever
@@ -392,7 +384,7 @@ class _Filler:
         """Fill one step from an event's attributes: JSON and XML events."""
         row = self.steps[step]
         kind = int(row["kind"])
-        for name, attribute in (*_NUMBERS, ("dag", "DAGManJobId")):
+        for name, attribute in _NUMBERS:
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 row[name] = value
@@ -411,37 +403,48 @@ class _Filler:
             if isinstance(ad.get("JobBatchName"), str):
                 [row["batch"]] = _as_kin(_text_hash(ad["JobBatchName"]))
         if kind == Kind.JOB_HELD:
-            self._held(step, str(ad.get("HoldReason", "")))
+            self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
 
 
-def fill_reason(step: Any, reason: Reason, names: Names) -> None:
-    """Write what a hold reason says into its step."""
-    step["family"] = FAMILY_INDEX[reason.family]
-    step["template"] = reason.template_id
-    names.templates.setdefault(reason.template_id, reason.template)
-    for name, value in (
-        ("used", reason.used_mb),
-        ("limit", reason.limit_mb),
-        ("errno", reason.errno),
-        ("http", reason.http_status),
+_parsed = lru_cache(maxsize=_KNOWN_TEXTS)(parse_reason)  # jobs of one cluster say the same
+
+
+@lru_cache(maxsize=_KNOWN_TEXTS)
+def _who(text: str) -> int:
+    """Tell from a reason who held, released or removed a job."""
+    if acting_user(text):
+        return BY_USER
+    return BY_POLICY if _POLICY.search(text) else BY_NOBODY
+
+
+def fill_reasons(steps: Steps, at: Ints, reasons: Sequence[Reason], names: Names) -> None:
+    """Write what hold reasons say into the steps of their holds."""
+    steps["family"][at] = [FAMILY_INDEX[reason.family] for reason in reasons]
+    steps["template"][at] = [reason.template_id for reason in reasons]
+    for name, values in (
+        ("used", [reason.used_mb for reason in reasons]),
+        ("limit", [reason.limit_mb for reason in reasons]),
+        ("errno", [reason.errno for reason in reasons]),
+        ("http", [reason.http_status for reason in reasons]),
     ):
-        if value is not None:
-            step[name] = value
-    if reason.point:
-        step["point"] = names.point(reason.point)
+        steps[name][at] = np.array(values, np.float64)  # None becomes NaN
+    for step, reason in zip(at.tolist(), reasons, strict=True):
+        names.templates.setdefault(reason.template_id, reason.template)
+        if reason.point:
+            steps["point"][step] = names.point(reason.point)
 
 
 def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
     """Return a hash of each text, by its length and its first bytes, eight at a time."""
     length = end - start
-    hashes: Keys = length.astype(np.uint64) * _MIX
+    hashes: Keys = length.astype(np.uint64) * MIX
     for at in range(0, min(int(length.max(initial=0)), _HASHED_BYTES), 8):
         rows = np.flatnonzero(length > at)
         bits = np.uint64(8) * np.minimum(length[rows] - at, 8).astype(np.uint64)
         mask = np.where(bits == 64, np.uint64(0), np.uint64(1) << bits) - np.uint64(1)
-        mixed = (hashes[rows] ^ (words[start[rows] + at] & mask)) * _MIX
+        mixed = (hashes[rows] ^ (words[start[rows] + at] & mask)) * MIX
         hashes[rows] = mixed ^ (mixed >> np.uint64(29))
     return hashes
 

@@ -28,6 +28,8 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.fresh import StorePosition
+from condor_advice.gather.hashing import MIX
 from condor_advice.preprocess.holds.context import (
     HOLD_FACTS,
     TRAFFIC_FACTS,
@@ -37,22 +39,23 @@ from condor_advice.preprocess.holds.context import (
 )
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import (
-    FEATURES,
+    HOLD_FEATURES,
     QUICK_SECONDS,
     Feature,
     Held,
     feature_table,
 )
+from condor_advice.preprocess.holds.job_numbers import cluster_of, proc_of
 from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, decide
-from condor_advice.preprocess.holds.live_steps import Shelves, among
+from condor_advice.preprocess.holds.live_steps import LiveSteps, among
 from condor_advice.preprocess.holds.steps import (
+    AD_FIELDS,
+    KEY_FIELDS,
     STEP,
     Names,
     Steps,
-    cluster_of,
     empty_steps,
     join_steps,
-    proc_of,
     take_steps,
 )
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX
@@ -67,7 +70,7 @@ from condor_advice.preprocess.holds.timeline import LogClock, Timeline
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-After = dict[str, tuple[int, int]]  # where each log of a store was read to: see store_timeline
+After = dict[str, StorePosition]  # how far each log of a store was read
 
 # An event of a job this long after its end, or after its last sign of life, begins another
 # life of that job: nothing of the old one is kept so long.
@@ -103,6 +106,8 @@ OUTCOME = np.dtype(
         ("decided_sequence", "i8"),
     ]
 )
+# A hold gets these from the job's other events; a copy of its event does not have them.
+_GIVEN = ("point", "owner")
 _DECIDED_GOOD = (OUTCOME_INDEX[Outcome.SUCCEEDED],)
 _DECIDED_BAD = tuple(
     OUTCOME_INDEX[outcome] for outcome in (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
@@ -139,13 +144,13 @@ class EpisodeStream:
     def __init__(
         self,
         spec: TensorSpec | None = None,
-        features: tuple[Feature, ...] = FEATURES,
+        features: tuple[Feature, ...] = HOLD_FEATURES,
         names: Names | None = None,
     ) -> None:
         self.spec = spec or TensorSpec()
         self.features = features
         self.names = names or Names()
-        self.live = Shelves()
+        self.live = LiveSteps()
         self.recent: Steps = empty_steps()  # of NEIGHBOUR_KINDS, for drawing neighbours
         self.context = Context()
         self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
@@ -169,20 +174,21 @@ class EpisodeStream:
     def advance(self, batch: Steps) -> EpisodeBatch:
         """Take up the next events; return what they tell."""
         start = self.sequence
-        batch = batch.copy()
-        batch["sequence"] = start + np.arange(len(batch))
-        batch["clock"] = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
+        clock = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
         if len(batch):
-            self.now = int(batch["clock"][-1])
+            self.now = int(clock[-1])
         self.sequence += len(batch)
         self.counts["events"] += len(batch)
-        self._learn_owners(batch)
-        rows = self._join(batch)
-        rows = take_steps(rows, ~self._duplicates(rows, start))
+        self._learn_owners(batch, start)
+        rows = self._join(batch, start, clock)
+        again = self._duplicates(rows, start)
+        if again.any():
+            rows = take_steps(rows, ~again)
         life, first = self._lives(rows, start)
-        kept = ~self._unchanged(rows, life) & ~self._between(rows, life)
-        rows, life = take_steps(rows, kept), life[kept]
-        first = _firsts(life)
+        dropped = self._unchanged(rows, life) | self._between(rows, life)
+        if dropped.any():
+            rows, life = take_steps(rows, ~dropped), life[~dropped]
+            first = _firsts(life)
         new = rows["sequence"] >= start
         point = self._points(rows, first)
         decisions = decide(rows, life)
@@ -196,44 +202,36 @@ class EpisodeStream:
 
     # ---- joining new steps with those of their jobs
 
-    def _join(self, batch: Steps) -> Steps:
+    def _join(self, batch: Steps, start: int, clock: Ints) -> Steps:
         """Return the new steps with all others of their jobs, by job and in order."""
-        rows = join_steps(self.live.take_out(batch["job"]), batch)
+        old = self.live.take_out(batch["job"])
+        rows = join_steps(old, batch)
+        rows["sequence"][len(old) :] = start + np.arange(len(batch))
+        rows["clock"][len(old) :] = clock
         return take_steps(rows, np.argsort(rows["job"], kind="stable"))
 
     def _duplicates(self, rows: Steps, start: int) -> Bools:
         """Find events that another log, or the same one, has told already."""
-        # Holds were given a point and an owner when they came; a copy has not got them yet.
-        plain = rows["kind"] != Kind.JOB_HELD
-        mixed = _mix(
-            rows["job"].astype(np.uint64),
-            rows["kind"],
-            rows["time"] // 1_000_000,
-            rows["part"],
-            rows["family"],
-            rows["template"],
-            rows["code"],
-            rows["subcode"],
-            rows["point"] * plain,
-            rows["owner"] * plain,
-        )
-        for name in (
-            "memory",
-            "image",
-            "cpu",
-            "sent",
-            "received",
-            "exit",
-            "disk",
-            "request_memory",
-            "request_disk",
-        ):
-            mixed = _mix(mixed, np.nan_to_num(rows[name], nan=-1.0).view(np.int32))
-        order = np.lexsort((rows["sequence"], mixed))
         again = np.zeros(len(rows), np.bool_)
-        again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
+        kind = np.ascontiguousarray(rows["kind"])
+        # Few events share job, kind and second with another; only these are compared.
+        mixed = _mix(rows["job"].astype(np.uint64), kind, rows["time"] // 1_000_000)
+        ordered = np.sort(mixed)
+        alike = np.flatnonzero(among(mixed, ordered[1:][ordered[1:] == ordered[:-1]]))
+        if not len(alike):
+            return again
+        mixed, plain = mixed[alike], kind[alike] != Kind.JOB_HELD
+        for field in KEY_FIELDS:
+            value = rows[field.name][alike]
+            if field.dtype == "f4":
+                value = np.nan_to_num(value, nan=-1.0).view(np.int32)
+            mixed = _mix(mixed, value * plain if field.name in _GIVEN else value)
+        sequence = rows["sequence"][alike]
+        order = np.lexsort((sequence, mixed))
+        copies = order[1:][mixed[order[1:]] == mixed[order[:-1]]]
         # Attribute events have a rule of their own, and what it drops cannot be compared with.
-        again &= (rows["sequence"] >= start) & (rows["kind"] != Kind.JOB_AD_INFORMATION)
+        told = (sequence >= start) & (kind[alike] != Kind.JOB_AD_INFORMATION)
+        again[alike[copies[told[copies]]]] = True
         self.counts["duplicates"] += int(again.sum())
         return again
 
@@ -269,26 +267,40 @@ class EpisodeStream:
         ads = np.flatnonzero(rows["kind"] == Kind.JOB_AD_INFORMATION)
         if len(ads):
             same = np.r_[False, life[ads][1:] == life[ads][:-1]]
-            for name in ("request_memory", "request_disk", "request_cpus", "owner", "dag", "batch"):
-                value = rows[name][ads]
+            for field in AD_FIELDS:
+                value = rows[field.name][ads]
                 value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
                 same[1:] &= value[1:] == value[:-1]
             found[ads] = same
         return found
 
     def _between(self, rows: Steps, life: Ints) -> Bools:
-        """Find reports of the image size between two others; the next takes over the peak."""
-        image = rows["kind"] == Kind.IMAGE_SIZE
+        """Find reports of the image size between two others; the next takes over the peak.
+
+        Of a run of reports the first and the last stay, and before the last those that are
+        not yet settled. What is left never depends on how often this was asked.
+        """
         found = np.zeros(len(rows), np.bool_)
-        if len(rows) < 3:
+        image = np.flatnonzero(rows["kind"] == Kind.IMAGE_SIZE)
+        if len(image) < 3:
             return found
-        inner = image[1:-1] & image[:-2] & image[2:]
-        inner &= (life[1:-1] == life[:-2]) & (life[1:-1] == life[2:])
-        inner &= rows["clock"][2:] - rows["clock"][1:-1] > SETTLED_US
-        found[1:-1] = inner
-        peak, memory = rows["peak"], rows["memory"]
-        for row in np.flatnonzero(found).tolist():
-            peak[row + 1] = np.fmax(peak[row + 1], np.fmax(peak[row], memory[row]))
+        clock = rows["clock"][image]
+        joined = (np.diff(image) == 1) & (np.diff(life[image]) == 0)  # with the next report
+        # A report stays while no pause is behind it in its run: look from the end backwards.
+        settled = joined & (np.diff(clock) > SETTLED_US)
+        count = len(image) - 1
+        index = np.arange(count)
+        pause = np.minimum.accumulate(np.where(settled, index, count)[::-1])[::-1]
+        ends = np.minimum.accumulate(np.where(joined, count, index)[::-1])[::-1]
+        inner = np.flatnonzero(joined[1:] & joined[:-1] & (pause[1:] < ends[1:])) + 1
+        found[image[inner]] = True
+        if len(inner):
+            # What goes in one run is consecutive; the report behind it takes over the peak.
+            begins = np.flatnonzero(np.diff(inner, prepend=-2) != 1)
+            lasts = np.append(begins[1:], len(inner)) - 1
+            used = np.fmax(rows["peak"][image[inner]], rows["memory"][image[inner]])
+            heir = image[inner[lasts]] + 1
+            rows["peak"][heir] = np.fmax(rows["peak"][heir], np.fmax.reduceat(used, begins))
         return found
 
     def _points(self, rows: Steps, first: Ints) -> Ints:
@@ -304,54 +316,57 @@ class EpisodeStream:
         rows["point"][held] = point[held]
         return np.where(rows["kind"] == Kind.JOB_HELD, rows["point"], point)
 
-    def _learn_owners(self, batch: Steps) -> None:
+    def _learn_owners(self, batch: Steps, start: int) -> None:
         told = np.flatnonzero(batch["owner"] >= 0)
         clusters, index = np.unique(cluster_of(batch["job"][told]), return_index=True)
         for cluster, row in zip(clusters.tolist(), told[index].tolist(), strict=True):
             if cluster not in self.owners:
-                self.owners[cluster] = (int(batch["owner"][row]), int(batch["sequence"][row]))
+                self.owners[cluster] = (int(batch["owner"][row]), start + row)
 
-    def _owners(self, rows: Steps) -> Ints:
-        """Return each step's owner as far as it was known then; -1 where it was not."""
-        clusters, which = np.unique(cluster_of(rows["job"]), return_inverse=True)
+    def _owners(self, job: Ints, sequence: Ints) -> Ints:
+        """Return the owner of jobs as far as it was known at an event; -1 where it was not."""
+        if not self.owners:
+            return np.full(len(job), -1)
+        clusters, which = np.unique(cluster_of(job), return_inverse=True)
         nobody = (-1, 0)
         known = np.array(
             [self.owners.get(cluster, nobody) for cluster in clusters.tolist()], np.int64
         ).reshape(-1, 2)[which]
-        return np.where(known[:, 1] <= rows["sequence"], known[:, 0], -1)
+        return np.where(known[:, 1] <= sequence, known[:, 0], -1)
 
     # ---- holds and facts
 
     def _number(self, rows: Steps, new: Bools) -> None:
         """Number the new holds in their order."""
         holds = np.flatnonzero(new & (rows["kind"] == Kind.JOB_HELD))
-        order = holds[np.argsort(rows["sequence"][holds])]
-        rows["episode"][order] = self.episodes + np.arange(len(order))
-        rows["owner"][order] = self._owners(rows[order])
+        sequence = rows["sequence"][holds]
+        order = np.argsort(sequence)
+        holds, sequence = holds[order], sequence[order]
+        rows["episode"][holds] = self.episodes + np.arange(len(holds))
+        rows["owner"][holds] = self._owners(rows["job"][holds], sequence)
         self.episodes += len(order)
         self.counts["holds"] += len(order)
 
     def _add_facts(self, rows: Steps, new: Bools, point: Ints, decisions: Decisions) -> None:
-        kind = rows["kind"]
-        traffic = np.full(len(rows), -1)
+        fresh = _in_order(rows, new)
+        kind, exit_, code = (rows[name][fresh] for name in ("kind", "exit", "code"))
+        traffic = np.full(len(fresh), -1)
         traffic[kind == Kind.SUBMIT] = TRAFFIC_FACTS.index("submit")
         traffic[kind == Kind.EXECUTE] = TRAFFIC_FACTS.index("start")
         ended = kind == Kind.JOB_TERMINATED
-        traffic[ended & (rows["exit"] == 0)] = TRAFFIC_FACTS.index("success")
-        traffic[ended & (rows["exit"] != 0)] = TRAFFIC_FACTS.index("failure")
-        evicted = (kind == Kind.JOB_EVICTED) & ((rows["code"] < 0) | (rows["code"] >= 1000))
+        traffic[ended & (exit_ == 0)] = TRAFFIC_FACTS.index("success")
+        traffic[ended & (exit_ != 0)] = TRAFFIC_FACTS.index("failure")
+        evicted = (kind == Kind.JOB_EVICTED) & ((code < 0) | (code >= 1000))
         traffic[evicted] = TRAFFIC_FACTS.index("eviction")
-        at = np.flatnonzero(new & (traffic >= 0))
-        at = at[np.argsort(rows["sequence"][at])]
-        facts = rows[at]
+        at, traffic = fresh[traffic >= 0], traffic[traffic >= 0]
+        job, sequence = rows["job"][at], rows["sequence"][at]
         keys = {
             "pool": np.zeros(len(at), np.int64),
             "point": point[at],
-            "owner": self._owners(facts),
-            "cluster": cluster_of(facts["job"]),
+            "owner": self._owners(job, sequence),
+            "cluster": cluster_of(job),
         }
-        second = seconds(facts["clock"])
-        self.context.add_traffic(keys, facts["sequence"], second, traffic[at])
+        self.context.add_traffic(keys, sequence, seconds(rows["clock"][at]), traffic)
         self._add_hold_facts(rows, new, decisions)
 
     def _add_hold_facts(self, rows: Steps, new: Bools, decisions: Decisions) -> None:
@@ -394,24 +409,21 @@ class EpisodeStream:
 
     def _add_channels(self, rows: Steps, new: Bools) -> None:
         """Write into each new step what the pool was like then; see CONTEXT_CHANNELS."""
-        at = np.flatnonzero(new)
+        at = _in_order(rows, new)
         sequence, second = rows["sequence"][at], seconds(rows["clock"][at])
         pool = self.context.levels["pool"]
         key = np.zeros(len(at), np.int64)
         assert pool.traffic is not None
-        holds, traffic = (
-            pool.holds.ask(key, sequence, second),
-            pool.traffic.ask(key, sequence, second),
-        )
+        holds = pool.holds.ask_recent(key, sequence, second)
+        hour = pool.traffic.ask_recent(key, sequence, second)["1h"]
         hold, release, good, bad, _ = (HOLD_FACTS.index(name) for name in HOLD_FACTS)
         _, start, success, failure, eviction = range(len(TRAFFIC_FACTS))
-        hour = traffic.recent["1h"]
         channels = (
-            holds.recent["10m"][:, hold],
-            holds.recent["1h"][:, hold],
-            holds.recent["1h"][:, release],
-            holds.recent["1d"][:, good],
-            holds.recent["1d"][:, bad],
+            holds["10m"][:, hold],
+            holds["1h"][:, hold],
+            holds["1h"][:, release],
+            holds["1d"][:, good],
+            holds["1d"][:, bad],
             hour[:, start],
             hour[:, success] + hour[:, failure],
             hour[:, eviction],
@@ -547,7 +559,7 @@ class EpisodeStream:
     def dump(self, file: IO[bytes], after: After | None = None) -> None:
         """Write the state to an open file."""
         arrays: dict[str, Any] = {"recent": self.recent}
-        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.shelves()))
+        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),
@@ -612,7 +624,7 @@ class EpisodeStream:
         stream.owners = {c: (owner, since) for c, owner, since in plain["owners"]}
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
-        stream.live = Shelves(arrays[name] for name in arrays if name.startswith("live."))
+        stream.live = LiveSteps(arrays[name] for name in arrays if name.startswith("live."))
         stream.recent = arrays["recent"]
         stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():
@@ -626,7 +638,7 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 def _spec_values(spec: TensorSpec) -> dict[str, int]:
@@ -673,19 +685,28 @@ def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
     )
 
 
+def _in_order(rows: Steps, new: Bools) -> Ints:
+    """Return the new rows in the order of their events."""
+    at = np.flatnonzero(new)
+    sequence = rows["sequence"][at]
+    if not len(at):
+        return at
+    first = int(sequence.min())
+    place = np.full(int(sequence.max()) - first + 1, -1)
+    place[sequence - first] = at  # sequence numbers are dense: faster than sorting them
+    return place[place >= 0]
+
+
 def _firsts(groups: Ints) -> Ints:
     """Return for each row the first row of its group; groups are consecutive."""
     begins = np.r_[True, groups[1:] != groups[:-1]][: len(groups)]
     return np.maximum.accumulate(np.where(begins, np.arange(len(groups)), 0))
 
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
-
 def _mix(seed: npt.NDArray[np.uint64], *columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     mixed = seed.astype(np.uint64)
     for column in columns:
-        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * _MIX
+        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * MIX
         mixed ^= mixed >> np.uint64(32)
     return mixed
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.hashing import MIX
 from condor_advice.preprocess.holds.steps import (
     BY_POLICY,
     BY_USER,
@@ -283,7 +284,7 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 def draw(seed: int, hold: Ints, nth: int, count: Ints) -> Ints:
     """Draw a number below `count` for each hold's sequence number: always the same one."""
     with np.errstate(over="ignore"):
-        mixed = hold.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = hold.astype(np.uint64) * MIX
         mixed += np.uint64(seed % (1 << 32)) * _M1 + np.uint64(nth) * _M2
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _M1
         mixed = (mixed ^ (mixed >> np.uint64(27))) * _M2

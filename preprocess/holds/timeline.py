@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.fresh import START, StorePosition
 from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.steps import (
@@ -73,7 +74,7 @@ class LogClock:
 
 
 @dataclass(slots=True)
-class Source:
+class LogSource:
     """One log: its blocks still to come, and the steps already read from it."""
 
     log: str
@@ -85,7 +86,7 @@ class Source:
 
     def load(self, names: Names) -> bool:
         """Read more blocks into the buffer, some at a time; tell whether there were any."""
-        parts = [self.buffer]
+        parts = [self.buffer] if len(self.buffer) else []
         count = 0
         for columns in self.blocks:
             steps = read_steps(columns, self.access_point, self.log, names)
@@ -96,14 +97,14 @@ class Source:
                 break
         else:
             self.ended = True
-        self.buffer = join_steps(*parts)
+        self.buffer = parts[0] if len(parts) == 1 else join_steps(empty_steps(), *parts)
         return count > 0
 
 
 class Timeline:
     """Merges logs; yields batches of steps in the order in which the events became known."""
 
-    def __init__(self, sources: Iterable[Source], names: Names | None = None) -> None:
+    def __init__(self, sources: Iterable[LogSource], names: Names | None = None) -> None:
         self.sources = list(sources)
         self.names = names or Names()
 
@@ -153,7 +154,7 @@ class Timeline:
 
 def store_timeline(
     store: Store,
-    after: dict[str, tuple[int, int]] | None = None,
+    after: dict[str, StorePosition] | None = None,
     names: Names | None = None,
     clocks: dict[str, LogClock] | None = None,
 ) -> Timeline:
@@ -165,7 +166,7 @@ def store_timeline(
     cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
     return Timeline(
         [
-            Source(
+            LogSource(
                 c.log,
                 c.access_point,
                 _store_blocks(store, c.log, after),
@@ -178,14 +179,25 @@ def store_timeline(
 
 
 def _store_blocks(
-    store: Store, log: str, after: dict[str, tuple[int, int]] | None
+    store: Store, log: str, after: dict[str, StorePosition] | None
 ) -> Iterator[EventColumns]:
-    """Yield a log's pieces; `after` holds (the piece before the last one, events of that one)."""
-    before, done = (after or {}).get(log, (0, 0))
+    """Yield a log's events from where `after` says it was read to, and move that on.
+
+    Blocks that are still in memory come from there, all others from the store.
+    """
+    after = {} if after is None else after
+    while store.fresh is not None:
+        block = store.fresh.take(log, after.get(log, START))
+        if block is None:
+            break
+        after[log] = block.after
+        yield block.columns
+    before, done = after.get(log, START)
+    if (before, done) == store.end_of(log):
+        return
     previous = before
     for piece in store.pieces(before, log):
-        if after is not None:
-            after[log] = (previous, len(piece.columns))
+        after[log] = (previous, len(piece.columns))
         previous = piece.id
         columns = piece.columns
         if done:  # the last piece known then has grown
@@ -204,7 +216,7 @@ def log_timeline(
 ) -> Timeline:
     """Return the timeline of log files that no store has."""
     return Timeline(
-        [Source(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
+        [LogSource(os.fspath(path), access_point, log_blocks(Path(path), clock)) for path in paths],
         names,
     )
 

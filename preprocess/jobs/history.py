@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.hashing import MIX
 from condor_advice.gather.workloads.table import TEXT_COLUMNS, JobTable
 
 Floats = npt.NDArray[np.float64]
@@ -1020,7 +1021,7 @@ def _hash(text: str) -> int:
 def _mix(values: LevelKeys) -> LevelKeys:
     """Scramble 64-bit numbers (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
-        values = values + np.uint64(0x9E3779B97F4A7C15)
+        values = values + MIX
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return values ^ (values >> np.uint64(31))

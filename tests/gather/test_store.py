@@ -147,7 +147,9 @@ def test_a_quota_is_said_clearly_whenever_it_is_reached(tmp_path, event_log, lim
         ["prlimit", f"--fsize={limit_bytes}", *command], capture_output=True, text=True
     )
     assert limited.returncode == 4
-    assert re.search(r"s: the disk .*disk I/O error.*quota.*run the same", limited.stderr)
+    assert re.search(
+        r"s: cannot read or write the disk .*disk I/O error.*quota.*run the same", limited.stderr
+    )
     assert "Traceback" not in limited.stderr
     again = subprocess.run(command, capture_output=True, text=True)
     assert (again.returncode, again.stderr) == (0, "")
@@ -257,7 +259,7 @@ def test_a_directory_is_no_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["status"], "s: the store cannot be looked at (Permission denied); check"),
+        (["status"], "s: cannot open the store (Permission denied); check"),
         (["1.0"], "no answer from HTCondor"),
     ],
 )

@@ -21,8 +21,8 @@ from condor_advice.model.held.rule_scores import rules_of
 from condor_advice.model.held.rules import rule_for
 from condor_advice.model.infer import TreeEnsemble
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.samples import Samples, collect
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.timeline import log_timeline
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from condor_advice.preprocess.holds.context import (
+    CONTEXT_WINDOWS,
     FORGET_SECONDS,
     HOLD_FACTS,
     TIMED_FACTS,
-    WINDOWS,
     Context,
     FactTable,
 )
@@ -59,7 +59,7 @@ def plain_count(
 @pytest.mark.parametrize("step", [7, 400])
 def test_answers_agree_with_a_plain_loop(seed: int, step: int) -> None:
     facts = random_facts(seed)
-    table = FactTable(HOLD_FACTS, tuple(WINDOWS))
+    table = FactTable(HOLD_FACTS, tuple(CONTEXT_WINDOWS))
     for start in range(0, len(facts), step):
         part = facts[start : start + step]
         table.add(part[:, 0], part[:, 1], part[:, 2], part[:, 3])
@@ -70,7 +70,7 @@ def test_answers_agree_with_a_plain_loop(seed: int, step: int) -> None:
             known = plainly_known(facts, key, sequence, second)
             assert answer.last[row].tolist() == plain_last(known, 2)
             assert answer.last_sequence[row].tolist() == plain_last(known, 1)
-            for name, window in WINDOWS.items():
+            for name, window in CONTEXT_WINDOWS.items():
                 assert answer.recent[name][row].tolist() == plain_count(
                     facts, key, sequence, second, window
                 ), (row, name)

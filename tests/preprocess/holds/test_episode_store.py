@@ -20,7 +20,9 @@ from condor_advice.gather import store as store_module
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.fresh import FreshBlocks
 from condor_advice.gather.store import Store
+from condor_advice.preprocess.holds import keeper as keeper_module
 from condor_advice.preprocess.holds import timeline as timeline_module
 from condor_advice.preprocess.holds.episode_store import (
     KeptEpisodes,
@@ -30,9 +32,10 @@ from condor_advice.preprocess.holds.episode_store import (
     unpack_features,
     unpack_steps,
 )
+from condor_advice.preprocess.holds.job_numbers import job_parts
+from condor_advice.preprocess.holds.keeper import EpisodeKeeper
 from condor_advice.preprocess.holds.labels import OUTCOMES
 from condor_advice.preprocess.holds.samples import Samples, collect
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.timeline import log_timeline
 
 CLOCK = Clock(UTC)
@@ -309,6 +312,46 @@ def test_a_window_of_time_is_cut_by_the_holds_themselves(simulated: Callable[...
     assert before.episodes["time"].max() < middle * 1e6 <= after.episodes["time"].min()
 
 
+@pytest.mark.parametrize("logs", [1, 2])
+def test_blocks_taken_from_memory_give_the_same_episodes(
+    simulated: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int
+) -> None:
+    monkeypatch.setattr(keeper_module, "TURN_BYTES", 1)
+    data = simulated(400, ads=True).read_bytes()
+    paths = [tmp_path / f"EventLog{number}" for number in range(logs)]
+    read: list[int] = []
+    with Store(tmp_path / "store.sqlite") as store:
+        keeper, pieces = EpisodeKeeper(store), store.pieces
+        monkeypatch.setattr(store, "pieces", lambda *a: (read.append(1), pieces(*a))[1])
+        for end in cuts(data, 5):
+            for path in paths:
+                path.write_bytes(data[:end])
+            names = [str(path) for path in paths]
+            Collector(
+                store, names, access_point="ap", clock=CLOCK,
+                settle=keeper.settle, stored=keeper.stored,
+            ).read()  # fmt: skip
+        assert not read, "the store was read although the events were in memory"
+        same(kept_of(store).samples(), collect(log_timeline(paths, CLOCK, "ap")))
+
+
+def test_blocks_that_do_not_fit_into_memory_come_from_the_store(
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
+    data = simulated(400).read_bytes()
+    log = tmp_path / "EventLog"
+    with Store(tmp_path / "store.sqlite") as store:
+        episodes = KeptEpisodes(store)
+        store.fresh = FreshBlocks(max_bytes=len(data) // 3)
+        for end in cuts(data, 6):  # two of them fit
+            log.write_bytes(data[:end])
+            gather(store, log)
+        assert 0 < store.fresh.bytes <= len(data) // 3
+        episodes.take_up()
+        assert store.fresh.bytes == 0
+        same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
+
+
 @pytest.mark.slow
 def test_a_follower_killed_at_any_moment_loses_and_doubles_nothing(
     simulated: Callable[..., Path], tmp_path: Path
@@ -318,8 +361,8 @@ def test_a_follower_killed_at_any_moment_loses_and_doubles_nothing(
     log.write_bytes(b"")
     command = [
         sys.executable, "-c",
-        "import condor_advice.advise.commands.gather as g; g.KEEP_SECONDS = 0.01;"
-        "g.KEEP_SHARE = 1.0; g.gather()",
+        "import condor_advice.preprocess.holds.keeper as k; k.KEEP_SECONDS = 0.01;"
+        "k.KEEP_SHARE = 1.0; from condor_advice.advise.commands.gather import gather; gather()",
         "--follow", "--poll", "--store", str(path), "--access-point", "ap", "--zone", "UTC",
         str(log),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`condor-advice export` and the Dataset that training opens."""
+"""`condor-advice export` and the ExportedEpisodes that training opens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from condor_advice.gather.collect import Collector
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.dictionary import data_dictionary
-from condor_advice.preprocess.holds.export import Dataset
+from condor_advice.preprocess.holds.export import ExportedEpisodes
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.labels import NO_LABEL
 from condor_advice.preprocess.holds.splits import split_by_time
@@ -53,7 +53,7 @@ def test_tables_have_what_the_pass_found(
     batches = list(
         stream.run(log_timeline([simulated(300, ads=True)], Clock(UTC), names=stream.names))
     )
-    dataset = Dataset(directory)
+    dataset = ExportedEpisodes(directory)
     assert directory.stat().st_mode & 0o777 == 0o700
     rows = np.arange(len(dataset))
     features = np.concatenate([batch.features for batch in batches])
@@ -74,7 +74,7 @@ def test_tables_have_what_the_pass_found(
 
 
 def test_training_reads_a_dataset_in_batches(exported: tuple[Path, dict[str, object]]) -> None:
-    dataset = Dataset(exported[0])
+    dataset = ExportedEpisodes(exported[0])
     split = split_by_time(dataset.moments(), gap_seconds=600)
     seen = []
     for batch in dataset.batches(split.train, 16, seed=1):
@@ -102,12 +102,12 @@ def test_logs_without_holds_export_empty_tables(tmp_path: Path) -> None:
     )
     assert "1 events, 0 hold episodes" in result.output
     assert "no job was ever held" in result.output
-    assert len(Dataset(tmp_path / "out")) == 0
+    assert len(ExportedEpisodes(tmp_path / "out")) == 0
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(AdviceError, match="no export of condor-advice"):
-        Dataset(tmp_path)
+        ExportedEpisodes(tmp_path)
     with pytest.raises(AdviceError, match="there is no store yet"):
         CliRunner().invoke(
             export,

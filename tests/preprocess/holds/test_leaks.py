@@ -13,7 +13,7 @@ import pytest
 from leakcheck import SPEC, Cut, cuts, leaks, make_stream, samples, small_blocks
 
 from condor_advice.preprocess.holds.context import HOLD_FACTS, seconds
-from condor_advice.preprocess.holds.features import FEATURES, Feature, Held
+from condor_advice.preprocess.holds.features import HOLD_FEATURES, Feature, Held
 from condor_advice.preprocess.holds.labels import Decisions
 from condor_advice.preprocess.holds.steps import Steps
 from condor_advice.preprocess.holds.stream import EpisodeStream, _hold_keys
@@ -135,7 +135,7 @@ def test_a_planted_peek_is_caught(simulated: Callable[..., Path], tmp_path: Path
     peeking = Feature("peek", "", "The next event", "the future", _peek)
 
     def make() -> EpisodeStream:
-        return EpisodeStream(SPEC, (*FEATURES, peeking))
+        return EpisodeStream(SPEC, (*HOLD_FEATURES, peeking))
 
     found = leaks([simulated(300)], tmp_path, cuts_wanted=3, make=make)
     assert found

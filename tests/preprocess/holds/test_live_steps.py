@@ -1,12 +1,12 @@
-"""Whatever is put on shelves and taken out again: nothing is lost, doubled or out of order."""
+"""Whatever is put in and taken out again: nothing is lost, doubled or out of order."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from condor_advice.preprocess.holds import live_steps as shelves
-from condor_advice.preprocess.holds.live_steps import Shelves
+from condor_advice.preprocess.holds import live_steps as live_steps_module
+from condor_advice.preprocess.holds.live_steps import LiveSteps
 from condor_advice.preprocess.holds.steps import Steps, empty_steps
 
 
@@ -29,12 +29,12 @@ def by_job(steps: Steps) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("size", [1, 40, 1 << 15])
 @pytest.mark.parametrize("seed", range(5))
-def test_shelves_hold_what_was_put_on_them(
+def test_live_steps_hold_what_was_put_in(
     monkeypatch: pytest.MonkeyPatch, seed: int, size: int
 ) -> None:
-    monkeypatch.setattr(shelves, "SHELF_STEPS", size)
+    monkeypatch.setattr(live_steps_module, "CHUNK_STEPS", size)
     rng = np.random.default_rng(seed)
-    held, there, number = Shelves(), dict[int, list[int]](), 0
+    held, there, number = LiveSteps(), dict[int, list[int]](), 0
     for _ in range(60):
         news = np.unique(rng.integers(0, 80, rng.integers(0, 25)))
         out = by_job(held.take_out(news))
@@ -54,8 +54,8 @@ def test_shelves_hold_what_was_put_on_them(
         assert sorted(held.jobs().tolist()) == sorted(there)
 
 
-def test_there_are_few_shelves_however_many_batches_come() -> None:
-    held = Shelves()
+def test_there_are_few_chunks_however_many_batches_come() -> None:
+    held = LiveSteps()
     for job in range(5000):
         held.put(steps_of({job: [job]}))
-    assert len(held._shelves) == 1
+    assert len(held._chunks) == 1

@@ -15,8 +15,8 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.samples import collect, take_up
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.tensors import TensorSpec
 from condor_advice.preprocess.holds.timeline import log_timeline
 

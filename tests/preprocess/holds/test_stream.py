@@ -16,9 +16,9 @@ from condor_advice.gather.collect import Collector
 from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, outcome_of
-from condor_advice.preprocess.holds.features import FEATURE_NAMES, FEATURES
+from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
+from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.labels import LABELS, NO_LABEL, OUTCOMES, label_of, labels_of
-from condor_advice.preprocess.holds.steps import job_parts
 from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS, TensorSpec, padded
 from condor_advice.preprocess.holds.timeline import log_timeline, store_timeline
@@ -84,7 +84,7 @@ def test_labels_never_come_from_censored_episodes() -> None:
 
 def test_features_have_unique_names_units_and_sources() -> None:
     assert len(set(FEATURE_NAMES)) == len(FEATURE_NAMES)
-    for feature in FEATURES:
+    for feature in HOLD_FEATURES:
         assert feature.meaning, feature.name
         assert feature.source, feature.name
     assert len({column.name for column in STEP_COLUMNS}) == len(STEP_COLUMNS)
@@ -303,3 +303,30 @@ def test_memory_stays_flat(simulated: Callable[..., Path]) -> None:
     assert max(sizes[len(sizes) // 2 :]) < 0.6 * stream.counts["events"]
     outcomes = Counter(np.sign(sizes))
     assert outcomes[1] >= len(sizes) - 1
+
+
+def test_reports_of_the_image_size_go_whatever_the_batches(
+    event_log: Callable[[str], Path], tmp_path: Path
+) -> None:
+    log = event_log("missing_output.log").read_text()
+    events = log.split("...\n")[:-1]
+    held = next(n for n, event in enumerate(events) if event.startswith("012"))
+    head, hold = events[held].split("\n")[0], events[held]
+    stamp = head[18:37]
+    job, day, hour = head[4:17], stamp[:11], stamp[11:13]
+    reports = [
+        f"006 {job} {day}{hour}:{second // 60:02d}:{second % 60:02d} Image size of job updated: 9\n"
+        f"\t{memory}  -  MemoryUsage of job (MB)\n"
+        for memory, second in ((5, 0), (9, 30), (6, 50), (7, 200), (8, 230))
+    ]
+    path = tmp_path / "log"
+    path.write_text("...\n".join([*reports, hold.replace(stamp, f"{day}{hour}:05:00"), ""]))
+    [batch] = log_timeline([path], CLOCK).batches()
+    found = []
+    for size in (1, 2, 3, len(batch)):
+        stream = EpisodeStream()
+        parts = [batch[at : at + size] for at in range(0, len(batch), size)]
+        batches = [stream.advance(part) for part in parts]
+        found.append(b"".join(one.steps.tobytes() + one.features.tobytes() for one in batches))
+        assert sum(len(one.steps) for one in batches) == 4  # first, two that are fresh, hold
+    assert len(set(found)) == 1
