@@ -1,8 +1,8 @@
-"""Training of the job hook's risk model on recorded usage, and its export as a small JSON.
+"""Train the in-job hook's risk model on recorded usage, and export it as a small JSON file.
 
-The features are computed by the hook's own code (`condor_checkpoint.risk`), so what is learnt
-here is what is seen there. Splits are by job and by time; what a random split of the samples
-would have claimed is reported next to it, because it is always better and never true.
+The hook's own code (`condor_checkpoint.risk`) computes the features, so training and use see the
+same. Splits are by job and by time. The report also has the figures of a random split of the
+samples, which are always better and always misleading.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ RISK_PARAMETERS = {
 }
 RISK_ROUNDS = 60
 RIDGE = 1.0  # of the calibration: keeps separable samples near the trees' own scale
-# Of the jobs in time order: to fit the trees, to calibrate them, and the rest to judge them.
+# Shares of the jobs, in time order, for fitting and calibration; the rest is the test.
 FIT, CALIBRATE = 0.5, 0.2
-# A model no better than this on later jobs is noise, and is not written.
+# ROC AUC on later jobs below which a model is noise and is not written.
 WORTH_HAVING = 0.55
-# The pool on which a model was trained is not the pool on which it is used: the hook is told
-# half the recall, so that it does not stretch its period on the strength of a guess.
+# A model is used on other pools than it was trained on. The hook gets half the measured recall,
+# so that it does not lengthen its checkpoint interval on a guess.
 TRANSFER = 0.5
 CARD_LEADS = 9
-# In a laboratory these tell which kind of job it is: every job there is short, and small.
+# On a test pool these reveal the kind of job: every job there is short and small.
 LABORATORY = (
     "memory_log",
     "disk_log",
@@ -61,16 +61,16 @@ LABORATORY = (
 
 
 class TooLittleUsage(AdviceError):
-    """There is not enough recorded usage to learn from."""
+    """There is too little recorded usage to train on."""
 
 
 class NoBetterThanChance(AdviceError):
-    """The model does not foresee failures of later jobs."""
+    """The model does not predict failures of later jobs."""
 
 
 @dataclass
 class RecordedJob:
-    """One job's samples in time order, and what became of it."""
+    """One job's samples in time order, and how it ended."""
 
     name: str
     failed: bool
@@ -87,7 +87,7 @@ class RecordedJob:
         return (self.failed & (self.left <= HORIZON)).astype(float)
 
     def describe(self) -> RecordedJob:
-        """Compute what the hook would have seen at each sample."""
+        """Compute the features that the hook would have had at each sample."""
         risk = Risk(self.interval)
         rows, alarms, left = [], [], []
         end = self.samples[-1].elapsed
@@ -106,10 +106,10 @@ class RecordedJob:
 
 
 def read_usage(files: Iterable[Path | str]) -> list[RecordedJob]:
-    """Read recorded usage, in the order in which the jobs began.
+    """Read recorded usage, in the order in which the jobs started.
 
-    A line is one job with its `samples`; or the lines are samples as `condor-checkpoint record`
-    writes them, of one job after the other.
+    Each line is either one job with its `samples`, or one sample as `condor-checkpoint record`
+    writes it, one job after another.
     """
     jobs = []
     for path in map(Path, files):
@@ -131,13 +131,13 @@ def read_usage(files: Iterable[Path | str]) -> list[RecordedJob]:
 
 
 def _recordings(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cut the recordings of several jobs apart; the time since the start begins again."""
+    """Separate the recordings of several jobs: elapsed time restarts with each job."""
     jobs: list[dict[str, Any]] = []
     previous = float("inf")
     for line in lines:
         if "elapsed" in line:
             if line["elapsed"] < previous:
-                # A recording that is cut off is of a job that was.
+                # A recording that ends early is of a job that did.
                 name = f"{path.stem}-{len(jobs)}"
                 jobs.append({"job": name, "failed": True, "cause": "cut off", "samples": []})
             jobs[-1]["samples"].append(line)
@@ -150,7 +150,9 @@ def _recordings(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, A
     if not jobs:
         raise TooLittleUsage(f"{path}: no usage samples; `condor-checkpoint record` makes them")
     for job in jobs:
-        job["interval"] = float(np.median(np.diff([one["elapsed"] for one in job["samples"]])))
+        job["interval"] = float(
+            np.median(np.diff([sample["elapsed"] for sample in job["samples"]]))
+        )
     return jobs
 
 
@@ -182,9 +184,9 @@ def train(
     rounds: int = RISK_ROUNDS,
     leave_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train on recorded usage, write the hook's model to `out`, return how good it is.
+    """Train on recorded usage, write the hook's model to `out` and return its figures.
 
-    `leave_out` names features that tell more of where the usage was recorded than of the jobs.
+    `leave_out` names features that describe the recording pool rather than the jobs.
     """
     jobs = [job.describe() for job in read_usage(files)]
     for job in jobs:
@@ -193,21 +195,21 @@ def train(
     if not report["trees"]["roc_auc"] > WORTH_HAVING:
         raise NoBetterThanChance(
             f"ROC AUC on later jobs is {report['trees']['roc_auc']:.2f}: the recorded usage does "
-            f"not tell which jobs fail; {out} is not written, and the hook goes by trends alone"
+            f"not show which jobs fail; {out} is not written, and the hook uses trends alone"
         )
     Path(out).write_text(json.dumps(exported, separators=(",", ":")) + "\n")
     return report
 
 
 def fit(jobs: list[RecordedJob], seed: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fit on the earlier jobs, judge on the later ones; return the report and the export."""
+    """Fit on the earlier jobs, test on the later ones; return the report and the export."""
     first, second = int(FIT * len(jobs)), int((FIT + CALIBRATE) * len(jobs))
     fitting, calibrating, judging = jobs[:first], jobs[first:second], jobs[second:]
     for part in (fitting, calibrating, judging):
         if len({job.failed for job in part}) < 2:
             raise TooLittleUsage(
-                f"{len(jobs)} jobs: the usage of failed and of healthy jobs is needed in every "
-                "third of the time; record more"
+                f"{len(jobs)} jobs: fitting, calibration and test each need failed and healthy "
+                "jobs; record more"
             )
     booster = boost(*stack(fitting), seed, rounds)
     exported: dict[str, Any] = {
@@ -271,7 +273,7 @@ def export_trees(booster: Any) -> dict[str, Any]:
     def node(index: int) -> Any:
         if trees.feature[index] < 0:
             return float(f"{trees.value[index]:.9g}")
-        # The threshold to its last digit: a value that equals it is not below it.
+        # Keep all digits: a value equal to the threshold is not below it.
         return [
             int(trees.feature[index]),
             float(trees.threshold[index]),
@@ -304,9 +306,9 @@ def best_threshold(jobs: Sequence[RecordedJob], exported: dict[str, Any]) -> flo
     chance = np.concatenate([probabilities(exported, job.features) for job in jobs])
     best, chosen = -1.0, 0.5
     for threshold in np.linspace(0.05, 0.95, 19):
-        said = chance >= threshold
-        hits = float((said & (labels > 0)).sum())
-        f1 = 2.0 * hits / max(1.0, said.sum() + labels.sum())
+        alarms = chance >= threshold
+        hits = float((alarms & (labels > 0)).sum())
+        f1 = 2.0 * hits / max(1.0, alarms.sum() + labels.sum())
         if f1 > best:
             best, chosen = f1, float(threshold)
     return round(chosen, 2)
@@ -315,7 +317,7 @@ def best_threshold(jobs: Sequence[RecordedJob], exported: dict[str, Any]) -> flo
 def judge(
     jobs: Sequence[RecordedJob], chance: dict[str, Floats], threshold: float
 ) -> dict[str, Any]:
-    """Judge alarms: per sample by curves, per job by recall, lead time and false alarms."""
+    """Evaluate alarms: curves per sample; recall, lead time and false alarms per job."""
     labels = np.concatenate([job.labels for job in jobs])
     scores = np.concatenate([chance[job.name] for job in jobs])
     leads, announced, raised, true_alarms, false_alarms = [], 0, 0, 0, 0
@@ -325,7 +327,7 @@ def judge(
         on = chance[job.name] >= threshold
         starts = np.flatnonzero(on & ~np.r_[False, on[:-1]])
         raised += len(starts)
-        # An alarm is true if it still stands when the job fails.
+        # An alarm is true if it is still on when the job fails.
         stands = bool(job.failed and len(on) and on[-1])
         if job.failed:
             by_cause.setdefault(job.cause, []).append(int(stands))
@@ -360,7 +362,7 @@ def judge(
 
 
 def random_split(jobs: list[RecordedJob], seed: int, rounds: int) -> dict[str, float]:
-    """Return what a random split of the samples would have claimed for the same trees."""
+    """Return the figures of a random split of the samples for the same trees."""
     rows, labels = stack(jobs)
     order = np.random.default_rng(seed).permutation(len(labels))
     cut = int((FIT + CALIBRATE) * len(order))
@@ -372,10 +374,10 @@ def random_split(jobs: list[RecordedJob], seed: int, rounds: int) -> dict[str, f
 
 
 def evaluate_table(path: Path | str, seed: int = 0, rounds: int = RISK_ROUNDS) -> dict[str, Any]:
-    """Judge trees on a table of jobs' mean usage: one row per job, columns, `failed`.
+    """Evaluate trees on a table of mean usage: one row per job, with a column `failed`.
 
-    There is no time in such a table, so nothing can be said of lead times. It is split at
-    random, and in the order of the numbers in `job_id`, which stand for time.
+    Such a table has no times, so there are no lead times. It is split at random, and in the
+    order of the numbers in `job_id`, which stand for time.
     """
     with _open(Path(path)) as file:
         table = list(csv.DictReader(file))

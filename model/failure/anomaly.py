@@ -1,4 +1,4 @@
-"""Requests that are unusual for this pool, with the field that makes them so."""
+"""Find requests that are unusual for this pool, and the field that is unusual."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One unusual job: how rare (share of past jobs that are odder) and by which field."""
+    """One unusual job: its rarity (share of past jobs at least as unusual) and the field."""
 
     row: int
     rarity: float
@@ -26,7 +26,7 @@ class Anomaly:
 
 
 class AnomalyDetector:
-    """Density under the job profiles, and distance from the user's own habit."""
+    """Finds jobs of low density under the job profiles."""
 
     def __init__(self, profiles: Profiles, reference: Floats) -> None:
         self.profiles = profiles
@@ -39,35 +39,35 @@ class AnomalyDetector:
         data: JobDataset,
         rows: npt.NDArray[np.bool_],
     ) -> AnomalyDetector:
-        """Take the densities of past jobs as the measure of what is usual."""
+        """Use the densities of past jobs as the reference."""
         densities = profiles.log_density(profiles.standardise(data.take(rows)))
         return cls(profiles, np.quantile(densities, np.linspace(0, 1, 1001)))
 
     def rarity(self, data: JobDataset) -> Floats:
-        """Return which share of past jobs was at least as odd as each of these."""
+        """Return the share of past jobs at least as unusual as each of these."""
         densities = self.profiles.log_density(self.profiles.standardise(data))
         below = np.searchsorted(self.reference, densities, side="right")
         return np.asarray(below / len(self.reference), dtype=np.float64)
 
     def find(self, data: JobDataset, threshold: float = 0.01) -> list[Anomaly]:
-        """Return the jobs rarer than `threshold`, each with its oddest request."""
+        """Return the jobs rarer than `threshold`, each with its most unusual request."""
         points = self.profiles.standardise(data)
         rarity = self.rarity(data)
         component = self.profiles.assign(points)
         wanted = [
             index for index, name in enumerate(self.profiles.fields) if name in REQUEST_FIELDS
         ]
-        found = []
+        anomalies = []
         for row in np.flatnonzero(rarity < threshold):
             mean = self.profiles.means[component[row]]
             precision = self.profiles.precisions[component[row]]
-            # How far each field is from what the other fields of this job lead one to expect.
+            # How far each field is from its expected value, given the job's other fields.
             pull = precision @ (points[row] - mean)
             surprise = np.abs(pull) / np.sqrt(np.diag(precision))
             field = max(wanted, key=lambda index: float(surprise[index]))
             expected = points[row, field] - pull[field] / precision[field, field]
             centre, scale = self.profiles.centre[field], self.profiles.scale[field]
-            found.append(
+            anomalies.append(
                 Anomaly(
                     int(row),
                     float(rarity[row]),
@@ -77,22 +77,22 @@ class AnomalyDetector:
                     "all jobs",
                 )
             )
-        return found
+        return anomalies
 
 
 def against_habit(
     data: JobDataset, level: str = "user_program", factor: float = 4.0, min_submits: float = 5.0
 ) -> list[Anomaly]:
-    """Return jobs that ask for far more or less than the user's last job of this program.
+    """Return jobs that request far more or less than the user's last job of this program.
 
-    Uses the history's own columns: the last request of the key against this one.
+    Compares this request with the last one in the history's columns.
     """
-    found: list[Anomaly] = []
+    anomalies: list[Anomaly] = []
     fields = {"request_change": "log_requested_seconds", "cpus_change": "log_cpus"}
     if f"{level}.request_change" not in data.names:
         level = "user"
     if f"{level}.request_change" not in data.names:
-        return found
+        return anomalies
     outcomes = np.expm1(data.column(f"{level}.outcomes"))
     for change_name, field in fields.items():
         change = data.column(f"{level}.{change_name}").astype(np.float64)
@@ -101,7 +101,7 @@ def against_habit(
             odd = (np.abs(change) > np.log(factor)) & (outcomes >= min_submits)
         for row in np.flatnonzero(odd):
             habit = level.replace("user_program", "user and program")
-            found.append(
+            anomalies.append(
                 Anomaly(
                     int(row),
                     float("nan"),
@@ -111,4 +111,4 @@ def against_habit(
                     habit,
                 )
             )
-    return found
+    return anomalies

@@ -1,4 +1,4 @@
-"""Honest figures for failure models: a split in time, baselines, seeds and intervals."""
+"""Evaluate failure models: split in time, baselines, fixed seeds and intervals."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from condor_advice.model.metrics import (
     curve,
     reliability,
     scores,
-    threshold_for_cost,
     threshold_for_f1,
-    threshold_for_precision,
 )
 from condor_advice.preprocess.jobs.horizons import (
     Horizon,
@@ -31,8 +29,8 @@ from condor_advice.preprocess.jobs.horizons import (
 Floats = npt.NDArray[np.float64]
 
 POST_MORTEM_NOTE = (
-    "knows run time and CPU time, which exist only after the job has ended: "
-    "it describes failures and predicts none"
+    "uses run time and CPU time, which are known only after the job has ended: "
+    "it describes failures and does not predict them"
 )
 
 
@@ -46,10 +44,10 @@ def evaluate(
     bootstrap_rounds: int = 200,
     say: Callable[[str], None] = lambda _text: None,
 ) -> tuple[dict[str, Any], dict[Horizon, tuple[HorizonModel, JobDataset]]]:
-    """Train on the past, judge on the future; nothing is chosen on the future.
+    """Train on the past and test on the future; choose nothing on the future.
 
-    Features of the future use outcomes of the future as they became known: that is what a
-    running service would see. Returns the report, and per horizon the model with the test rows.
+    Features of later jobs use outcomes as they became known, as a running service would.
+    Returns the report, and per horizon the model with its test rows.
     """
     table = table.in_submit_order()
     split = TimeSplit.at_share(table, share)
@@ -63,9 +61,11 @@ def evaluate(
         "seed": settings.seed,
         "trials": settings.trials,
         "bad_lines": len(table.bad_lines),
-        "failed_states": sorted(one.name.lower() for one in labels.failed),
+        "failed_states": sorted(failed.name.lower() for failed in labels.failed),
         "states": {
-            one.name.lower(): int(np.sum(state == one)) for one in JobState if np.any(state == one)
+            kind.name.lower(): int(np.sum(state == kind))
+            for kind in JobState
+            if np.any(state == kind)
         },
         "horizons": {},
     }
@@ -76,9 +76,9 @@ def evaluate(
         future = data.take(split.future(data))
         limit = _threshold(model, threshold)
         probability = model.probability(future)
-        found: dict[str, Any] = scores(future.label, probability, limit).as_dict()
-        # Jobs submitted in one day share their weather: days are drawn, not single jobs.
-        found["intervals"] = bootstrap(
+        figures: dict[str, Any] = scores(future.label, probability, limit).as_dict()
+        # Jobs of one day are not independent, so the bootstrap draws days, not jobs.
+        figures["intervals"] = bootstrap(
             future.label,
             probability,
             limit,
@@ -86,18 +86,18 @@ def evaluate(
             settings.seed,
             bootstrap_rounds,
         )
-        found["n_train"] = model.notes["rows"]
-        found["threshold_chosen_by"] = threshold
-        found["baselines"] = baselines(data, split)
-        found["at_half"] = scores(future.label, probability, 0.5).as_dict()
-        found["reliability"] = reliability(future.label, probability)
-        found["validation_roc_auc"] = model.notes["validation_roc_auc"]
-        found["parameters"] = {**model.notes["parameters"], "rounds": model.notes["rounds"]}
-        found["importance"] = importance(model, future)
-        found["seconds"] = model.notes["seconds"]
+        figures["n_train"] = model.notes["rows"]
+        figures["threshold_chosen_by"] = threshold
+        figures["baselines"] = baselines(data, split)
+        figures["at_half"] = scores(future.label, probability, 0.5).as_dict()
+        figures["reliability"] = reliability(future.label, probability)
+        figures["validation_roc_auc"] = model.notes["validation_roc_auc"]
+        figures["parameters"] = {**model.notes["parameters"], "rounds": model.notes["rounds"]}
+        figures["importance"] = importance(model, future)
+        figures["seconds"] = model.notes["seconds"]
         if horizon is Horizon.POST_MORTEM:
-            found["note"] = POST_MORTEM_NOTE
-        report["horizons"][str(horizon)] = found
+            figures["note"] = POST_MORTEM_NOTE
+        report["horizons"][str(horizon)] = figures
         tested[horizon] = model, future
     return report, tested
 
@@ -105,7 +105,7 @@ def evaluate(
 def baselines(data: JobDataset, split: TimeSplit) -> dict[str, dict[str, float]]:
     """Return the figures of three rules that need no training.
 
-    `majority` always says what most jobs did. `last_outcome` repeats the last known outcome of
+    `majority` always predicts what most jobs did. `last_outcome` repeats the last known outcome of
     the same user's jobs of the same signature, else of any of the user's. `signature_rate` is
     that signature's failure rate so far, with a threshold chosen on the past.
     """
@@ -140,7 +140,7 @@ def importance(
     rows: int = 200,
     top: int = 20,
 ) -> dict[str, float]:
-    """Return the mean share of the log-odds of each feature over some rows, largest first."""
+    """Return each feature's mean contribution to the log-odds over some rows, largest first."""
     step = max(1, len(data) // rows)
     chosen = model.select(data)[::step]
     total = np.zeros(len(model.names))
@@ -151,12 +151,12 @@ def importance(
 
 
 def curves(model: HorizonModel, data: JobDataset) -> dict[str, Floats]:
-    """Return the precision, recall and false alarms of a model on test rows."""
+    """Return precision, recall and false positive rate of a model on test rows."""
     return curve(data.label, model.probability(data))
 
 
 def _threshold(model: HorizonModel, name: str) -> float:
-    """Return a named threshold, from the model's own validation curve where it is not stored."""
+    """Return a named threshold; compute it from the validation curve if it is not stored."""
     if name in model.thresholds:
         return float(model.thresholds[name])
     kind, _, number = name.partition("_")
@@ -171,13 +171,3 @@ def _threshold(model: HorizonModel, name: str) -> float:
         + (1 - failed) * values["false_positive_rate"]
     )
     return float(values["threshold"][int(np.argmin(cost))])
-
-
-__all__ = [
-    "baselines",
-    "curves",
-    "evaluate",
-    "importance",
-    "threshold_for_cost",
-    "threshold_for_precision",
-]

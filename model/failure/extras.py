@@ -1,4 +1,4 @@
-"""The studies around a failure model: ways with few failures, drift, sizes, profiles."""
+"""Studies around a failure model: class imbalance, retraining, sizes, profiles."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def extras(
     split = TimeSplit.at_share(table, share)
     maker = JobFeatures.for_table(table.known_at(split.moment), labels)
     data = maker.datasets(table, [Horizon.SUBMIT])[Horizon.SUBMIT]
-    found: dict[str, Any] = {}
+    studies: dict[str, Any] = {}
     fitted = None
     if compare:
-        found["compare"] = compare_ways(data, split, settings)
+        studies["compare"] = compare_ways(data, split, settings)
     if online:
         parameters, rounds = _found_parameters(report)
-        found["online"] = prequential(data, split, parameters, rounds, settings)
+        studies["online"] = prequential(data, split, parameters, rounds, settings)
     if sizes:
-        found["sizes"] = [
+        studies["sizes"] = [
             evaluate_sizes(table, maker, data, target, split, settings.seed, settings.threads)
             for target in TARGETS
             if np.any(np.isfinite(used(table, target)))
         ]
     if profiles:
         fitted = fit_profiles(data, split.past(data), settings.seed)
-        found["profiles"] = {
+        studies["profiles"] = {
             "components": len(fitted.weights),
             "bic": {str(number): value for number, value in fitted.bic.items()},
             "table": describe(fitted, data, table, labels),
             "as_features": profiles_as_features(data, fitted, split, settings),
         }
-    return found, fitted
+    return studies, fitted
 
 
 def profiles_as_features(
@@ -74,20 +74,26 @@ def profiles_as_features(
     with_profiles = replace(
         data, names=(*data.names, *names), features=np.concatenate([data.features, columns], axis=1)
     )
-    found = {}
+    areas = {}
     past, future = split.past(data), split.future(data)
-    for name, one in (("without", data), ("with", with_profiles)):
+    for name, variant in (("without", data), ("with", with_profiles)):
         trees = TreeEnsemble.from_xgboost(
-            fit(one.features[past], one.label[past], STUDY_PARAMETERS, STUDY_ROUNDS, settings)
+            fit(
+                variant.features[past],
+                variant.label[past],
+                STUDY_PARAMETERS,
+                STUDY_ROUNDS,
+                settings,
+            )
         )
-        found[f"roc_auc_{name}"] = roc_auc(
-            one.label[future], trees.predict_margin(one.features[future])
+        areas[f"roc_auc_{name}"] = roc_auc(
+            variant.label[future], trees.predict_margin(variant.features[future])
         )
-    return found
+    return areas
 
 
 def _found_parameters(report: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Take the parameters of the search at submit, if there was one."""
+    """Return the parameters found at submit, or the defaults if there was no search."""
     submit = report["horizons"].get(str(Horizon.SUBMIT))
     if submit is None:
         return STUDY_PARAMETERS, STUDY_ROUNDS

@@ -1,4 +1,4 @@
-"""Failure models as they are used: plain arrays and a manifest, evaluated with NumPy alone.
+"""Load, save and evaluate failure models: plain arrays and a manifest, with NumPy alone.
 
 A model directory holds `manifest.json`, the history of keys as it was at training
 (`history.npz`: hashed keys, no names) and one `<horizon>.npz` of trees per horizon.
@@ -32,18 +32,18 @@ FAILURE_FORMAT = 2
 
 
 class NotAPrediction(UsageError):
-    """Someone asked for a prediction from what is known only after the end."""
+    """A prediction was asked for from what is known only after the end."""
 
     def __init__(self) -> None:
         super().__init__(
-            "post_mortem knows how the job ended, so it cannot predict: use submit, start, "
+            "post_mortem knows how the job ended, so it cannot predict; use submit, start, "
             "two_minutes or running"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HorizonModel:
-    """Trees of one horizon, the line that calibrates them, and thresholds to choose from."""
+    """The trees of one horizon, their calibration, and thresholds to choose from."""
 
     horizon: Horizon
     names: tuple[str, ...]  # the features used, in the order of the trees
@@ -59,17 +59,17 @@ class HorizonModel:
 
     def select(self, data: JobDataset) -> npt.NDArray[np.float32]:
         """Return the columns that the trees use."""
-        where = {name: index for index, name in enumerate(data.names)}
-        missing = [name for name in self.names if name not in where]
+        place = {name: index for index, name in enumerate(data.names)}
+        missing = [name for name in self.names if name not in place]
         if missing:
             raise UnusableModel(
                 f"the {self.horizon} model needs {missing[0]}, which these jobs "
-                "do not have; train it on a table like the one it is used on"
+                "do not have; train it on a table with the same columns"
             )
-        return data.features[:, [where[name] for name in self.names]]
+        return data.features[:, [place[name] for name in self.names]]
 
     def reasons(self, row: npt.NDArray[np.float32]) -> list[tuple[str, float, float]]:
-        """Return (feature, its value, its share of the log-odds) of one job, largest first.
+        """Return (feature, value, contribution to the log-odds) of one job, largest first.
 
         `row` is one row of `select`.
         """
@@ -84,7 +84,7 @@ class HorizonModel:
 
 @dataclass(frozen=True, slots=True)
 class FailureModels:
-    """The models of several horizons, the way to features, and the history that they share."""
+    """The models of several horizons, with the feature maker and history that they share."""
 
     maker: JobFeatures
     models: Mapping[Horizon, HorizonModel]
@@ -94,7 +94,7 @@ class FailureModels:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def at_submit(self, table: JobTable, now: float) -> tuple[JobDataset, Floats]:
-        """Return features and failure probability of jobs that are about to be submitted."""
+        """Return features and failure probability of jobs about to be submitted."""
         model = self.get(Horizon.SUBMIT)
         data = self.maker.at_submit(table, self.history, now)
         return data, model.probability(data)
@@ -111,7 +111,7 @@ class FailureModels:
         return self.models[horizon]
 
     def save(self, directory: Path) -> None:
-        """Write the model directory; other files in it are left alone."""
+        """Write the model directory; leave other files in it alone."""
         if Horizon.POST_MORTEM in self.models:
             raise NotAPrediction
         directory.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ class FailureModels:
                 for horizon, model in self.models.items()
             },
         }
-        # The manifest comes last: a directory that has one is complete.
+        # The manifest is written last: a directory with a manifest is complete.
         (directory / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
     @classmethod
@@ -167,7 +167,7 @@ class FailureModels:
             manifest = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise UnusableModel(
-                f"{path}: {error}; make a model with `condor-advice failures train --out DIR`"
+                f"{path}: {error}; train a model with `condor-advice failures train --out DIR`"
             ) from error
         if manifest.get("kind") != "failure" or manifest.get("format") != FAILURE_FORMAT:
             raise UnusableModel(
@@ -205,7 +205,7 @@ class FailureModels:
 
 
 def default_directory() -> Path:
-    """Return where `failures train` puts a model and `predict` looks for one."""
+    """Return where `failures train` writes a model and `predict` looks for it."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "condor-advice" / "failures"
 
@@ -235,5 +235,5 @@ def states(words: list[str] | tuple[str, ...]) -> frozenset[JobState]:
     known = {state.name.lower(): state for state in JobState if state}
     for word in words:
         if word not in known:
-            raise UsageError(f"no such state: {word}; the states are {', '.join(known)}")
+            raise UsageError(f"unknown state {word}; choose from {', '.join(known)}")
     return frozenset(known[word] for word in words)

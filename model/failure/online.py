@@ -1,4 +1,4 @@
-"""Prequential evaluation: predict each stretch of time, then learn from what it brought."""
+"""Prequential evaluation: predict each period, then train on its outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One stretch of the future, and how a fixed and a retrained model did on it."""
+    """One period of the future, with the scores of a fixed and a retrained model."""
 
     begin: float
     jobs: int
@@ -37,14 +37,14 @@ def prequential(
     every_days: float = 14.0,
     window_days: float | None = None,
 ) -> dict[str, Any]:
-    """Walk through the future; retrain at each step on jobs ended by then, within the window.
+    """Step through the future; retrain at each step on jobs ended by then, within the window.
 
-    The fixed model is trained once, at the split. Both see history features that are up to
-    date, so the difference is what retraining alone brings.
+    The fixed model is trained once, at the split. Both use up-to-date history features, so the
+    difference is the effect of retraining alone.
     """
     fixed = _train(data, split.moment, parameters, rounds, settings, None)
     labels: list[Floats] = []
-    said: dict[str, list[Floats]] = {"fixed": [], "retrained": []}
+    predicted: dict[str, list[Floats]] = {"fixed": [], "retrained": []}
     stretches: list[Stretch] = []
     for begin, stop in _stretches(data, split, every_days * 86400.0):
         rows = np.flatnonzero(
@@ -56,15 +56,15 @@ def prequential(
         if model is None or fixed is None:
             continue
         label = data.label[rows]
-        old, new = (one.predict_proba(data.features[rows]) for one in (fixed, model))
+        old, new = (trees.predict_proba(data.features[rows]) for trees in (fixed, model))
         stretches.append(
             Stretch(
                 begin, len(rows), float(np.mean(label)), roc_auc(label, old), roc_auc(label, new)
             )
         )
         labels.append(label)
-        said["fixed"].append(old)
-        said["retrained"].append(new)
+        predicted["fixed"].append(old)
+        predicted["retrained"].append(new)
     label = np.concatenate(labels) if labels else np.empty(0)
     return {
         "every_days": every_days,
@@ -72,14 +72,14 @@ def prequential(
         "jobs": len(label),
         **{
             f"{name}_roc_auc": roc_auc(label, np.concatenate(parts)) if parts else float("nan")
-            for name, parts in said.items()
+            for name, parts in predicted.items()
         },
         **{
             f"{name}_pr_auc": pr_auc(label, np.concatenate(parts)) if parts else float("nan")
-            for name, parts in said.items()
+            for name, parts in predicted.items()
         },
         "stretches": [
-            {name: getattr(one, name) for name in Stretch.__slots__} for one in stretches
+            {name: getattr(stretch, name) for name in Stretch.__slots__} for stretch in stretches
         ],
     }
 
@@ -92,7 +92,7 @@ def _train(
     settings: TrainSettings,
     window_days: float | None,
 ) -> TreeEnsemble | None:
-    """Train on what had ended by a moment; None when that is too little."""
+    """Train on the jobs ended by a moment; return None if they are too few."""
     learn = TimeSplit(moment).past(data)
     if window_days is not None:
         learn &= data.submit >= moment - 86400.0 * window_days

@@ -1,4 +1,4 @@
-"""Job profiles: a Gaussian mixture over what jobs ask for, to see kinds of jobs and odd ones.
+"""Job profiles: a Gaussian mixture over requests, to find kinds of jobs and unusual jobs.
 
 Fitting needs scikit-learn; a fitted mixture is plain arrays, evaluated with NumPy.
 """
@@ -18,7 +18,7 @@ from condor_advice.preprocess.jobs.horizons import JobDataset, Labels
 
 Floats = npt.NDArray[np.float64]
 
-# Columns of a dataset at submit; jobs that leave one open get the usual value.
+# Columns of a dataset at submit; the median replaces missing values.
 PROFILE_FIELDS = (
     "log_cpus",
     "log_requested_seconds",
@@ -49,24 +49,24 @@ class Profiles:
     bic: Mapping[int, float]
 
     def standardise(self, data: JobDataset) -> Floats:
-        """Return the fields of each question, unknown ones as usual, in units of spread."""
+        """Return the standardised fields of each question; missing ones are the median."""
         values = np.stack([data.column(name).astype(np.float64) for name in self.fields], axis=1)
         values = np.where(np.isfinite(values), values, self.usual)
         return np.asarray((values - self.centre) / self.scale)
 
     def log_densities(self, points: Floats) -> Floats:
         """Return log(weight * density) of each point under each component."""
-        found = np.empty((len(points), len(self.weights)))
+        densities = np.empty((len(points), len(self.weights)))
         for number, (mean, precision) in enumerate(zip(self.means, self.precisions, strict=True)):
             away = points - mean
             log_det = np.linalg.slogdet(precision)[1]
-            found[:, number] = (
+            densities[:, number] = (
                 np.log(self.weights[number])
                 + 0.5 * log_det
                 - 0.5 * len(mean) * _LOG_TWO_PI
                 - 0.5 * np.einsum("ij,jk,ik->i", away, precision, away)
             )
-        return found
+        return densities
 
     def log_density(self, points: Floats) -> Floats:
         """Return the log density of each point under the mixture."""
@@ -101,7 +101,7 @@ class Profiles:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Profiles:
-        """Rebuild what `arrays` gave."""
+        """Rebuild profiles from `arrays`."""
         numbers: dict[str, Floats] = {name: arrays[name] for name in _NUMBERS}
         bic = dict(zip(arrays["bic_components"].tolist(), arrays["bic"].tolist(), strict=True))
         return cls(tuple(str(name) for name in arrays["fields"]), **numbers, bic=bic)
@@ -135,12 +135,12 @@ def fit_profiles(
     centre, scale = values.mean(axis=0), values.std(axis=0)
     points = (values - centre) / scale
     best, bic = None, {}
-    # The points are few: threads would only wait for one another, long on a busy machine.
+    # The points are few: more threads would only wait for one another.
     with threadpool_limits(1), warnings.catch_warnings():
         # Sixty rounds are enough to compare numbers of components.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for components in range(1, max_components + 1):
-            # Requests sit on round numbers; the ridge keeps components from collapsing on them.
+            # Requests are often round numbers; the ridge keeps components from collapsing there.
             mixture = GaussianMixture(
                 components, reg_covar=1e-2, random_state=seed, n_init=1, max_iter=60
             ).fit(points)
@@ -159,7 +159,7 @@ def describe(
     table: JobTable,
     labels: Labels,
 ) -> list[dict[str, float]]:
-    """Return one line per profile: how long, how big, how active, how it ends."""
+    """Return one row per profile: jobs, users, run time, requests, activity, failures."""
     which = profiles.assign(profiles.standardise(data))
     failed = labels.of(table)[data.row]
     run = table.run_seconds[data.row]

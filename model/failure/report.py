@@ -1,4 +1,4 @@
-"""Pictures and a page about a failure model: curves, importance, one job's waterfall, profiles."""
+"""Write a report on a failure model: curves, importance, one job's waterfall, profiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_report(
     tested: Mapping[Horizon, tuple[HorizonModel, JobDataset]],
     profiles: Profiles | None = None,
 ) -> list[Path]:
-    """Write report.json, a Markdown page and the pictures; return the files."""
+    """Write report.json, a Markdown page and the figures; return the files."""
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory / "report.json", directory / "report.md"]
     files[0].write_text(json.dumps(report, indent=1) + "\n")
@@ -47,7 +47,7 @@ def write_report(
 
 
 def waterfall(path: Path, model: HorizonModel, row: npt.NDArray[np.float32]) -> Path:
-    """Draw how one job's features move the log-odds of failing from the usual to its own."""
+    """Plot how one job's features move the log-odds of failing from the mean to its own."""
     plot = pyplot()
     reasons = model.reasons(row)
     shown, rest = reasons[:WATERFALL_BARS], reasons[WATERFALL_BARS:]
@@ -67,7 +67,7 @@ def waterfall(path: Path, model: HorizonModel, row: npt.NDArray[np.float32]) -> 
 
 
 def elbow(path: Path, profiles: Profiles) -> Path:
-    """Draw the BIC against the number of profiles."""
+    """Plot the BIC against the number of profiles."""
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(6, 4))
     axes.plot(list(profiles.bic), list(profiles.bic.values()), marker="o")
@@ -78,12 +78,12 @@ def elbow(path: Path, profiles: Profiles) -> Path:
 
 def _curves(directory: Path, horizon: Horizon, model: HorizonModel, data: JobDataset) -> Path:
     plot = pyplot()
-    found = curves(model, data)
+    values = curves(model, data)
     figure, (left, right) = plot.subplots(1, 2, figsize=(10, 4.5))
-    left.plot(found["false_positive_rate"], found["recall"])
+    left.plot(values["false_positive_rate"], values["recall"])
     left.plot([0, 1], [0, 1], linestyle=":")
-    left.set(xlabel="false alarms", ylabel="failures found", title=f"{horizon}: ROC")
-    right.plot(found["recall"], found["precision"])
+    left.set(xlabel="false positive rate", ylabel="recall", title=f"{horizon}: ROC")
+    right.plot(values["recall"], values["precision"])
     right.axhline(float(np.mean(data.label)), linestyle=":")
     right.set(xlabel="recall", ylabel="precision", title=f"{horizon}: precision and recall")
     return save(figure, directory / f"{horizon}-curves.png")
@@ -98,7 +98,7 @@ def _reliability(directory: Path, horizon: Horizon, found: Mapping[str, Any]) ->
         [part["happened"] for part in found["reliability"]],
         marker="o",
     )
-    axes.set(xlabel="probability said", ylabel="share that failed", title=str(horizon))
+    axes.set(xlabel="predicted probability", ylabel="share that failed", title=str(horizon))
     return save(figure, directory / f"{horizon}-reliability.png")
 
 

@@ -1,10 +1,10 @@
-"""Sizes with a promised risk: which method to ask, and by how much to correct it.
+"""Suggest sizes with a known risk: choose a method and correct it.
 
-A quantile of the past promises that a share of jobs stays within it, and breaks the promise when
-users change, or when the trees have learnt their jobs by heart. So the latest jobs are kept
-back: on the first half of them each method's shortfall is measured, and the size is moved by
-as much as made the promise true there (split conformal prediction, on a logarithmic scale). On
-the second half the corrected methods compete, and the one with less pinball loss is used.
+A quantile of past sizes should cover its share of later jobs, but does not when users change or
+when the trees have overfitted. So the latest jobs are kept back. On their first half each
+method's shortfall is measured, and the size is corrected so that it covers the share there
+(split conformal prediction, on a logarithmic scale). On the second half the corrected methods
+are compared, and the one with less pinball loss is used.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from condor_advice.preprocess.jobs.horizons import JobDataset, JobFeatures, Time
 
 Floats = npt.NDArray[np.float64]
 
-SIZE_SHARES = (0.5, 0.95)  # quantiles that are learnt; others are reached from the nearer one
-QUANTILES = (0.5, 0.9, 0.95)  # that are judged
+SIZE_SHARES = (0.5, 0.95)  # quantiles trained; others are corrected from the nearest
+QUANTILES = (0.5, 0.9, 0.95)  # evaluated
 KEPT_BACK = 0.3  # of the jobs, the latest: half to correct, half to choose
 MIN_JOBS = 300
 MAX_JOBS = 50_000  # the trees learn from the latest jobs only
@@ -42,20 +42,20 @@ SIZE_METHODS = ("history", "boosted")
 
 @dataclass(frozen=True, slots=True)
 class SizeModel:
-    """What a job's like has used, trees where there was enough to learn from, and corrections."""
+    """What similar jobs used, trees if there were enough jobs, and corrections."""
 
     history: SizeHistory
     method: str = "history"
     names: tuple[str, ...] = ()  # features of the trees
     trees: Mapping[float, TreeEnsemble] = field(default_factory=dict)  # by share
-    # (method, share) -> quantiles of log(used) - log(said) at CORRECTIONS
+    # (method, share) -> quantiles of log(used) - log(suggested) at CORRECTIONS
     corrections: Mapping[tuple[str, float], Floats] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def suggest(self, data: JobDataset, position: int, keys: Sequence[int], share: float) -> float:
-        """Return a size that this share of such jobs stays within; NaN for unknown users.
+        """Return a size that is enough for this share of such jobs; NaN for unknown users.
 
-        `data` holds the features at submit, `position` says whose.
+        `data` holds the features at submit, `position` is the row of the job.
         """
         record = self.history.find(keys)
         if record is None:
@@ -70,12 +70,12 @@ class SizeModel:
         return float(np.expm1(said + self.correction(self.method, near, share)))
 
     def correction(self, method: str, near: float, share: float) -> float:
-        """Return what made `share` of the jobs kept back stay within, on the log scale."""
-        found = self.corrections.get((method, near))
-        return 0.0 if found is None else float(np.interp(share, CORRECTIONS, found))
+        """Return the log-scale correction that covers `share` of the jobs kept back."""
+        shortfalls = self.corrections.get((method, near))
+        return 0.0 if shortfalls is None else float(np.interp(share, CORRECTIONS, shortfalls))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return everything but trees and words as plain arrays."""
+        """Return history and corrections as plain arrays."""
         return {
             **self.history.arrays(),
             **{
@@ -86,8 +86,8 @@ class SizeModel:
 
 
 def nearest(share: float) -> float:
-    """Return the learnt quantile from which this one is reached."""
-    return min(SIZE_SHARES, key=lambda one: abs(one - share))
+    """Return the trained quantile nearest to this one."""
+    return min(SIZE_SHARES, key=lambda trained: abs(trained - share))
 
 
 def train_sizes(
@@ -97,14 +97,14 @@ def train_sizes(
 
     `data` are the submit questions of the table; without them only the history is used.
     """
-    found = {}
+    models = {}
     for target, history in learn_sizes(table, maker).items():
-        found[target] = SizeModel(history)
+        models[target] = SizeModel(history)
         if data is not None:
             learnt = learn(table, maker, data, target, seed, threads)
             if learnt is not None:
-                found[target] = learnt.model(history)
-    return found
+                models[target] = learnt.model(history)
+    return models
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class Learnt:
 
     @property
     def method(self) -> str:
-        """The method with less pinball loss on jobs that neither learnt nor corrected it."""
-        return min(SIZE_METHODS, key=lambda one: self.judged[one]["pinball"])
+        """The method with less pinball loss on jobs not used to train or correct it."""
+        return min(SIZE_METHODS, key=lambda method: self.judged[method]["pinball"])
 
     def model(self, history: SizeHistory) -> SizeModel:
         """Return what `predict` needs."""
@@ -137,7 +137,7 @@ class Learnt:
 def learn(
     table: JobTable, maker: JobFeatures, data: JobDataset, target: str, seed: int, threads: int
 ) -> Learnt | None:
-    """Learn a target from a table as far as it is known; None when that is too little."""
+    """Train for one target on the jobs with known use; return None if they are too few."""
     values = np.log1p(used(table, target))[data.row]
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(data.end))
     known = known[np.argsort(data.submit[known], kind="stable")][-MAX_JOBS:]
@@ -178,9 +178,9 @@ def learn(
 
 
 def quantiles_of(shortfalls: Floats) -> Floats:
-    """Return the quantiles of shortfalls, each rounded up to one that was seen.
+    """Return the quantiles of shortfalls, each rounded up to an observed one.
 
-    With n jobs the rank is (n + 1) * share, so that the promise holds for the next job too.
+    With n jobs the rank is (n + 1) * share, so that the next job is covered too.
     """
     known = np.sort(shortfalls[np.isfinite(shortfalls)])
     if not len(known):
@@ -198,10 +198,10 @@ def evaluate_sizes(
     seed: int = 0,
     threads: int = 2,
 ) -> dict[str, Any]:
-    """Judge every rule, the corrected methods and the users' own requests on later jobs.
+    """Evaluate every rule, the corrected methods and the users' requests on later jobs.
 
-    `predict` is what the command of that name would have said: methods, trees and corrections
-    come from jobs that had ended by the split.
+    `predict` is what the command of that name would have suggested: methods, trees and
+    corrections come from jobs that had ended by the split.
     """
     values = used(table, target)
     said = walk(table, maker, target, QUANTILES)

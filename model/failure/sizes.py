@@ -1,7 +1,8 @@
-"""How much will a job use: memory, disk and run time from what its like has used before.
+"""Suggest memory, disk and run time from what similar jobs used before.
 
-Values enter when a job ends. The rules look at the same signature first, then at the user's
-jobs of the same program, then at all of the user's; the first with any record answers.
+A value enters the history when its job ends. The rules use the first level that has a record:
+the same signature, the user's jobs of the same program, of the same shape, then all of the
+user's jobs.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ MAX_SIZE_KEYS = 100_000
 
 
 class NothingMeasured(AdviceError):
-    """No job of the table tells what it used."""
+    """No job of the table has a measured size."""
 
 
 @dataclass(slots=True)
 class KeySizes:
-    """The last values of one key, with the request that each was run with."""
+    """The last values of one key, each with the request of its job."""
 
     values: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY_OF_A_KEY))
     requests: deque[Floats] = field(default_factory=lambda: deque(maxlen=MEMORY_OF_A_KEY))
 
     def suggest(self, rule: str, request: Floats) -> float:
-        """Return what a rule says for a new job with this request vector."""
+        """Return what a rule suggests for a new job with this request vector."""
         values = np.array(self.values)
         if rule == "last":
             return float(values[-1])
@@ -59,7 +60,7 @@ class KeySizes:
             return float(np.mean(values))
         if rule == "maximum":
             return float(np.max(values))
-        # The job whose request points in the direction of this one's; the latest among equals.
+        # The job whose request vector is most similar; the latest of equal ones.
         past = np.stack(self.requests)
         lengths = np.linalg.norm(past, axis=1) * np.linalg.norm(request)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -68,19 +69,19 @@ class KeySizes:
         return float(values[best[-1]])
 
     def quantile(self, share: float) -> float:
-        """Return the size that this share of the past jobs stayed within, rounded up to one."""
+        """Return the observed size that was enough for this share of the past jobs."""
         return sorted(self.values)[math.ceil((len(self.values) - 1) * share)]
 
 
 class SizeHistory:
-    """Measured sizes by key, most telling level first; flat in memory."""
+    """Measured sizes by key, most specific level first; memory is bounded."""
 
     def __init__(self, levels: Sequence[str] = SIZE_LEVELS) -> None:
         self.levels = tuple(levels)
         self.keys: OrderedDict[int, KeySizes] = OrderedDict()
 
     def observe(self, keys: Iterable[int], value: float, request: Floats) -> None:
-        """Take in what a job used, under each of its keys."""
+        """Record what a job used, under each of its keys."""
         for key in keys:
             sizes = self.keys.pop(key, None) or KeySizes()
             sizes.values.append(value)
@@ -90,7 +91,7 @@ class SizeHistory:
             self.keys.popitem(last=False)
 
     def find(self, keys: Iterable[int]) -> tuple[int, KeySizes] | None:
-        """Return the first key with a record, as (its place in the levels, its sizes)."""
+        """Return the first key with a record, as (index of its level, its sizes)."""
         for place, key in enumerate(keys):
             if key in self.keys:
                 return place, self.keys[key]
@@ -107,24 +108,24 @@ class SizeHistory:
     def from_arrays(
         cls, arrays: Mapping[str, npt.NDArray[Any]], levels: Sequence[str]
     ) -> SizeHistory:
-        """Rebuild what `arrays` gave; the requests are not kept, so not for the cosine rule."""
-        found = cls(levels)
+        """Rebuild a history from `arrays`; without requests, so not for the cosine rule."""
+        history = cls(levels)
         for key, values in zip(arrays["keys"], arrays["values"], strict=True):
             sizes = KeySizes()
             sizes.values.extend(values[np.isfinite(values)].tolist())
-            found.keys[int(key)] = sizes
-        return found
+            history.keys[int(key)] = sizes
+        return history
 
 
 def used(table: JobTable, target: str) -> Floats:
-    """Return what each job used; unknown for jobs that did not run to an end."""
+    """Return what each job used; NaN for jobs that did not run to the end."""
     if target == "run_seconds":
         return np.where(table.run_seconds > 0, table.run_seconds, np.nan)
     return table[f"used_{target}"]
 
 
 def size_keys(table: JobTable, maker: JobFeatures) -> list[list[int]]:
-    """Return each job's keys, most telling first."""
+    """Return each job's keys, most specific first."""
     cpus = table["allocated_cpus"] if maker.cpus_from_allocation else table["requested_cpus"]
     keys = level_keys(table, cpus, SIZE_LEVELS)
     rows: list[list[int]] = np.stack([keys[level] for level in SIZE_LEVELS], axis=1).tolist()
@@ -132,7 +133,7 @@ def size_keys(table: JobTable, maker: JobFeatures) -> list[list[int]]:
 
 
 def request_vectors(table: JobTable) -> Floats:
-    """Return logarithms of the requests, 0 where a job requests nothing."""
+    """Return the logarithms of the requests; 0 where a job requests nothing."""
     cpus = np.where(
         np.isfinite(table["requested_cpus"]), table["requested_cpus"], table["allocated_cpus"]
     )
@@ -141,8 +142,8 @@ def request_vectors(table: JobTable) -> Floats:
 
 
 def learn_sizes(table: JobTable, maker: JobFeatures) -> dict[str, SizeHistory]:
-    """Return the size histories at the end of a table, for the targets that it measured."""
-    found = {}
+    """Return the size histories at the end of a table, for the targets it measures."""
+    histories = {}
     keys, requests = size_keys(table, maker), request_vectors(table)
     order = np.argsort(table["end_time"], kind="stable")
     for target in TARGETS:
@@ -153,8 +154,8 @@ def learn_sizes(table: JobTable, maker: JobFeatures) -> dict[str, SizeHistory]:
         for row in order:
             if np.isfinite(values[row]):
                 history.observe(keys[row], float(values[row]), requests[row])
-        found[target] = history
-    return found
+        histories[target] = history
+    return histories
 
 
 def walk(
@@ -165,14 +166,14 @@ def walk(
     rules: Sequence[str] = SIZE_RULES,
     ask: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Floats]:
-    """Return, per rule and quantile, what would have been said at each job's submit.
+    """Return, per rule and quantile, the suggestion at each job's submit.
 
-    Only jobs that had ended before that submit are known to it. `ask` says which jobs to ask
-    about, by default all.
+    It uses only jobs that had ended before that submit. `ask` selects the jobs to suggest for,
+    by default all.
     """
     values = used(table, target)
     if not np.any(np.isfinite(values)):
-        raise NothingMeasured(f"no job of the table says its {target}; give a log that measures it")
+        raise NothingMeasured(f"no job of the table has a {target}; give a log that measures it")
     keys, requests = size_keys(table, maker), request_vectors(table)
     history = SizeHistory()
     names = [*rules, *(f"quantile_{share}" for share in quantiles)]
@@ -228,11 +229,11 @@ def boost_quantile(
 
 
 def judge_sizes(said: Floats, values: Floats) -> dict[str, float]:
-    """Return MAPE, waste and under-allocation of what was said for jobs that used `values`.
+    """Return MAPE, waste and under-allocation of suggestions for jobs that used `values`.
 
-    Waste is what was allocated beyond use, over what was used; a job with a smaller size than
-    it used counts as under-allocated (and wastes nothing). A rule without any record yet is
-    judged on the jobs that it can answer.
+    Waste is what was allocated beyond use, divided by use. A job with a size below its use is
+    under-allocated and wastes nothing. A rule without a record is evaluated on the jobs for
+    which it has one.
     """
     known = np.isfinite(said)
     said, values = said[known], values[known]

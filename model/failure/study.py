@@ -1,7 +1,7 @@
-"""Ways with few failures, compared on the same jobs: weights, oversampling, SMOTE, active learning.
+"""Compare methods for rare failures: weights, oversampling, SMOTE, active learning.
 
-Each way gets the same trees and is judged on the same future; the threshold of each is chosen on
-the last stretch of the past.
+Each method trains the same trees and is tested on the same later jobs; its threshold is chosen
+on the latest part of the past.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from condor_advice.model.failure.train import Parameters, TrainSettings, fit
 from condor_advice.model.metrics import scores, threshold_for_f1
-from condor_advice.preprocess.jobs.horizons import JobDataset, TimeSplit
+from condor_advice.preprocess.jobs.horizons import Features, JobDataset, TimeSplit
 
 Floats = npt.NDArray[np.float64]
-Features = npt.NDArray[np.float32]
 
 STUDY_PARAMETERS: Parameters = {
     "max_depth": 5,
@@ -36,7 +35,7 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The rows to learn from, to choose a threshold on, and to be judged on."""
+    """The rows to train on, to choose a threshold on, and to test on."""
 
     learn: JobDataset
     choose: JobDataset
@@ -61,7 +60,7 @@ def compare_ways(
     budget: int = 4000,
     batch: int = 400,
 ) -> dict[str, dict[str, float]]:
-    """Return the figures of every way. Active and random learning see `budget` labels only."""
+    """Return the figures of every method. Active and random learning use `budget` labels."""
     arena = Arena.of(data, split)
     learn = arena.learn
     share = float(np.mean(learn.label))
@@ -88,7 +87,7 @@ def compare_ways(
 
 
 def oversample(features: Features, label: Floats, seed: int) -> tuple[Features, Floats]:
-    """Repeat failed jobs at random until both kinds are equally many."""
+    """Repeat failed jobs at random until there are as many as passed ones."""
     from imblearn.over_sampling import RandomOverSampler
 
     more, labels = RandomOverSampler(random_state=seed).fit_resample(
@@ -98,13 +97,13 @@ def oversample(features: Features, label: Floats, seed: int) -> tuple[Features, 
 
 
 def smote(features: Features, label: Floats, seed: int) -> tuple[Features, Floats]:
-    """Make failed jobs between failed jobs. SMOTE knows no gaps: unknown values become medians."""
+    """Interpolate failed jobs. SMOTE accepts no gaps, so unknown values become medians."""
     from imblearn.over_sampling import SMOTE
 
     usual = _usual(features)
     filled = np.where(np.isfinite(features), features, usual)
     more, labels = SMOTE(random_state=seed, k_neighbors=5).fit_resample(filled, label)
-    # The real jobs come first and keep their gaps.
+    # The real jobs come first; they keep their gaps.
     result = more.astype(np.float32)
     result[: len(features)] = features
     return result, labels
@@ -127,7 +126,7 @@ def label_actively(
 ) -> npt.NDArray[np.int64]:
     """Ask for labels batch by batch until the budget is spent; return the rows labelled.
 
-    The labels of rows not asked for are never looked at. The first batch is random.
+    Labels of other rows are never used. The first batch is random.
     """
     rng = np.random.default_rng(settings.seed)
     asked = rng.choice(len(pool), min(batch, len(pool)), replace=False)
@@ -160,7 +159,7 @@ def random_batch(
     count: int,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Ask about any job."""
+    """Choose jobs at random."""
     return rng.choice(rest, count, replace=False)
 
 
@@ -172,7 +171,7 @@ def uncertain_dense_batch(
     count: int,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Ask about jobs of which the model is unsure and which have many like them."""
+    """Choose jobs for which the model is unsure and of which there are many similar ones."""
     import xgboost
     from sklearn.decomposition import PCA
     from sklearn.neighbors import NearestNeighbors

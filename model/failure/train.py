@@ -1,4 +1,4 @@
-"""Training of failure models: a budgeted random search on time-ordered folds, then the trees."""
+"""Train failure models: a random search on time-ordered folds, then the trees."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ RIDGE = 1e-6
 
 
 class TooFewJobs(AdviceError):
-    """There is not enough in the table to learn from."""
+    """The table has too few jobs to train on."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """How much work a training may do. The seed settles everything that is random."""
+    """How much work a training may do. The seed fixes all random choices."""
 
     trials: int = 20
     folds: int = 2
@@ -65,7 +65,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Row numbers to learn from and to be judged on; what is learnt ended before."""
+    """Rows to train on and rows to test on; the former ended before the latter began."""
 
     learn: npt.NDArray[np.int64]
     judge: npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class SearchTrial:
-    """Parameters, the rounds that served them best, and how they did on rows not seen."""
+    """Parameters, their best number of rounds, and their score on unseen rows."""
 
     parameters: Parameters
     rounds: int
@@ -83,7 +83,7 @@ class SearchTrial:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best trials, all trials for people, and the best ones' mean margins."""
+    """The best trials, all trials for the manifest, and the best ones' mean margins."""
 
     best: list[SearchTrial]
     trials: list[dict[str, Any]]
@@ -102,7 +102,7 @@ def train_models(
     """Train one model per horizon on the part of the table before the split, or on all of it."""
     table = table.in_submit_order()
     if not len(table):
-        raise TooFewJobs("there are no jobs in the table; check the files that were given")
+        raise TooFewJobs("the table has no jobs; check the files given")
     moment = split or TimeSplit(
         float(np.nanmax(np.r_[table["submit_time"], table["end_time"]])) + 1.0
     )
@@ -176,7 +176,7 @@ def fit(
     settings: TrainSettings,
     member: int = 0,
 ) -> Any:
-    """Fit one booster. XGBoost is imported here, so that loading a model never is slowed by it."""
+    """Fit one booster. XGBoost is imported here, so that it does not slow loading a model."""
     import xgboost
 
     matrix = xgboost.QuantileDMatrix(
@@ -191,7 +191,7 @@ def fit_members(
     best: Sequence[SearchTrial],
     settings: TrainSettings,
 ) -> list[TreeEnsemble]:
-    """Fit the best trials on all rows, each with a seed of its own; the rows are binned once."""
+    """Fit the best trials on all rows, each with its own seed; rows are binned once."""
     import xgboost
 
     matrix = xgboost.QuantileDMatrix(
@@ -212,11 +212,11 @@ def search(
     settings: TrainSettings,
     say: Callable[[str], None],
 ) -> SearchResult:
-    """Try random parameters on folds in the order of time; keep those of the best ROC AUC.
+    """Try random parameters on time-ordered folds; keep those with the best ROC AUC.
 
-    The number of rounds comes from early stopping on the fold that follows. Each fold's rows
-    are binned once and serve all trials. The few best trials are averaged: they differ by less
-    than chance, and their mean does better than any of them.
+    The number of rounds comes from early stopping on the following fold. Each fold's rows are
+    binned once for all trials. The best trials are averaged: they differ by less than chance,
+    and their mean is better than each.
     """
     import xgboost
 
@@ -265,7 +265,7 @@ def search(
         area = float(np.mean(areas))
         trials.append({"roc_auc": area, "rounds": rounds, **parameters})
         say(f"{data.horizon}: trial {number + 1} of {len(candidates)}: ROC AUC {area:.4f}")
-        # More rows than in the folds carry a few more rounds.
+        # The final training has more rows than the folds, which allows a few more rounds.
         more = int(1.15 * np.mean(rounds)) + 1
         tried.append(SearchTrial(parameters, more, area, np.concatenate(margins)))
     best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
@@ -278,7 +278,7 @@ def search(
 
 
 def time_folds(data: JobDataset, rows: npt.NDArray[np.int64], count: int) -> list[Fold]:
-    """Cut the later half into `count` stretches; each is judged by what ended before it."""
+    """Cut the later half into `count` periods; each is tested by what ended before it."""
     submit = np.sort(data.submit[rows])
     edges = [
         submit[min(int(len(rows) * (0.5 + 0.5 * part / count)), len(rows) - 1)]
@@ -294,8 +294,8 @@ def time_folds(data: JobDataset, rows: npt.NDArray[np.int64], count: int) -> lis
             folds.append(Fold(learn, judge))
     if not folds:
         raise TooFewJobs(
-            f"{data.horizon}: no stretch of time holds both failed and passed jobs "
-            "before and after it; give a longer log"
+            f"{data.horizon}: no moment has failed and passed jobs both before and after it; "
+            "give a longer log"
         )
     return folds
 
@@ -313,9 +313,9 @@ def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
 
 
 def _draw(rng: np.random.Generator, share_failed: float, known_end: bool) -> Parameters:
-    """Draw parameters. Shallow, well-fed leaves: deep trees learn users by heart.
+    """Draw parameters for shallow trees with large leaves: deep trees overfit to users.
 
-    Where the end is known there is more to learn than users, and deep trees may.
+    Where the end is known there is more to learn, and deep trees are better.
     """
     imbalance = (1.0 - share_failed) / share_failed
     if known_end:
@@ -355,14 +355,14 @@ def _complete(
 
 
 def _informative(features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Return the columns that are not the same in every row."""
+    """Return the columns that are not constant."""
     first = features[0]
     same = np.all((features == first) | (np.isnan(features) & np.isnan(first)), axis=0)
     return np.flatnonzero(~same)
 
 
 def _thin(found: Mapping[str, Floats], points: int = 200) -> dict[str, list[float]]:
-    """Keep a curve small enough for the manifest."""
+    """Thin a curve out for the manifest."""
     length = len(found["threshold"])
     kept = np.unique(np.linspace(0, length - 1, min(points, length)).astype(int))
     return {

@@ -217,7 +217,7 @@ def test_which_states_count_as_failed_is_a_setting(table: JobTable) -> None:
     assert np.isnan(usual[cancelled]).all()
     wide = Labels(failed=states(["failed", "cancelled"]))
     assert np.all(wide.of(table)[cancelled] == 1.0)
-    with pytest.raises(Exception, match="no such state: sad; the states are"):
+    with pytest.raises(Exception, match="unknown state sad; choose from"):
         states(["sad"])
 
 

@@ -186,7 +186,7 @@ def test_sizes_are_judged_against_what_users_asked_for(table: JobTable, data: Jo
         table.text,
         table.vocabularies,
     )
-    with pytest.raises(NothingMeasured, match="no job of the table says its memory_mb"):
+    with pytest.raises(NothingMeasured, match="no job of the table has a memory_mb"):
         evaluate_sizes(blank, maker, data, "memory_mb", split)
 
 
