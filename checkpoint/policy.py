@@ -52,10 +52,11 @@ class Situation(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Save after `wait` seconds if there is no news until then; 0 means now."""
+    """Save after `wait` seconds if nothing new is heard until then; 0 means now."""
 
     wait: float
     reason: str
+    cause: str = ""  # what the alarm is about
 
 
 WAIT = Decision(NEVER, "")
@@ -116,7 +117,7 @@ class OnAlarm(Policy):
         if situation.unsaved > 0.0:
             for alarm in situation.alarms:
                 if alarm.probability >= self.threshold and alarm.since >= situation.last_save:
-                    return Decision(0.0, alarm.reason)
+                    return Decision(0.0, alarm.reason, alarm.cause)
         return WAIT
 
 
@@ -250,7 +251,7 @@ class Weighed(Policy):
             situation.need,
             self.period(situation.cost),
         )
-        return Decision(wait, alarm.reason)
+        return Decision(wait, alarm.reason, alarm.cause)
 
 
 def best_moment(

@@ -13,6 +13,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Set
 
 from condor_checkpoint.condor import Job, Limits, number
+from condor_checkpoint.robust import read_text
 
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,7 +85,7 @@ class Sampler:
             parent = _parent(self._proc, current)
             if parent is None or parent <= 1:
                 break  # the starter is in another PID namespace
-            name = _read(os.path.join(self._proc, str(parent), "comm")) or ""
+            name = read_text(os.path.join(self._proc, str(parent), "comm")) or ""
             if parent == self.job.starter_pid or name.strip() == "condor_starter":
                 return current
             current = parent
@@ -156,7 +157,7 @@ class Sampler:
         ]
 
     def _network(self) -> List[Optional[float]]:
-        text = _read(os.path.join(self._proc, str(self.pid), "net/dev"))
+        text = read_text(os.path.join(self._proc, str(self.pid), "net/dev"))
         if text is None:
             return [None, None]
         received = sent = 0.0
@@ -210,7 +211,7 @@ class _Cgroup:
     def __init__(self, proc: str, sys: str, pid: int) -> None:
         self._paths: Dict[str, str] = {}
         self._stops: Dict[str, str] = {}
-        for line in (_read(os.path.join(proc, str(pid), "cgroup")) or "").splitlines():
+        for line in (read_text(os.path.join(proc, str(pid), "cgroup")) or "").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             names = ["v2"] if not controllers else controllers.split(",")
@@ -233,7 +234,7 @@ class _Cgroup:
     def is_own(self, pids: Set[int]) -> bool:
         """Whether the group holds this job alone; else its usage is somebody else's too."""
         path = self._v2 or self._v1
-        text = _read(os.path.join(path, "cgroup.procs")) if path else None
+        text = read_text(os.path.join(path, "cgroup.procs")) if path else None
         if not text:
             return False
         return all(int(word) in pids for word in text.split())
@@ -250,7 +251,7 @@ class _Cgroup:
             return None
         if current is None:
             return None
-        for line in (_read(os.path.join(path, "memory.stat")) or "").splitlines():
+        for line in (read_text(os.path.join(path, "memory.stat")) or "").splitlines():
             key, _, value = line.partition(" ")
             if key == cache:
                 return max(0.0, current - float(value))
@@ -278,7 +279,7 @@ class _Cgroup:
     def cpu(self) -> Optional[float]:
         """Processor seconds since the group was made."""
         if self._v2:
-            for line in (_read(os.path.join(self._v2, "cpu.stat")) or "").splitlines():
+            for line in (read_text(os.path.join(self._v2, "cpu.stat")) or "").splitlines():
                 key, _, value = line.partition(" ")
                 if key == "usage_usec":
                     return float(value) / 1e6
@@ -302,7 +303,7 @@ def process_tree(proc: str, top: int) -> Set[int]:
             continue
         found.add(pid)
         for thread in threads:
-            text = _read(os.path.join(task, thread, "children"))
+            text = read_text(os.path.join(task, thread, "children"))
             if text is None:
                 if os.path.isdir(os.path.join(proc, str(pid))):
                     return _tree_by_parents(proc, top)
@@ -368,7 +369,7 @@ def _file_system(path: str) -> List[Optional[float]]:
 
 
 def _stat(proc: str, pid: int) -> Optional[_Stat]:
-    text = _read(os.path.join(proc, str(pid), "stat"))
+    text = read_text(os.path.join(proc, str(pid), "stat"))
     if text is None:
         return None
     # The name is in parentheses and may hold anything, so count from the last one.
@@ -390,7 +391,7 @@ def _parent(proc: str, pid: int) -> Optional[int]:
 
 def _io(proc: str, pid: int) -> Dict[str, float]:
     counters = {}
-    for line in (_read(os.path.join(proc, str(pid), "io")) or "").splitlines():
+    for line in (read_text(os.path.join(proc, str(pid), "io")) or "").splitlines():
         key, _, value = line.partition(":")
         try:
             counters[key] = float(value)
@@ -399,16 +400,8 @@ def _io(proc: str, pid: int) -> Dict[str, float]:
     return counters
 
 
-def _read(path: str) -> Optional[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
-
-
 def _number(directory: str, name: str) -> Optional[float]:
-    text = _read(os.path.join(directory, name))
+    text = read_text(os.path.join(directory, name))
     try:
         return float(text) if text is not None else None
     except ValueError:

@@ -219,7 +219,7 @@ class _Job:
                 self.oracle.until_failure = fails - now if fails < done else NEVER
                 self.oracle.during_save = fails_at < NEVER
             situation = Situation(now, point, unsaved, last_save, cost, need, alarms)
-            wait, reason = policy.decide(situation)
+            wait, reason, _ = policy.decide(situation)
             if reason == PERIOD and unsaved == 0.0 and not alarms:
                 # Nothing happens for a while: many periods at once, at the mean cost.
                 skip = min((min(fails, raised) - now) / (wait + cost), (work - point) / wait)

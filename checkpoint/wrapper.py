@@ -15,7 +15,8 @@ import subprocess
 import time
 from typing import IO, Any, Dict, List, Optional, Sequence, Union
 
-from condor_checkpoint.hook import VACATE, Checkpoint, say
+from condor_checkpoint.hook import VACATE, Checkpoint
+from condor_checkpoint.robust import say
 from condor_checkpoint.sample import Sample
 
 # All that a program may be sent and that can be passed on. SIGCHLD tells of its end.

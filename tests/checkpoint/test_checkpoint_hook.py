@@ -372,7 +372,7 @@ def test_a_journal_that_was_half_written_is_no_obstacle(tmp_path):
 def test_a_directory_that_cannot_be_made_is_no_obstacle(capsys):
     with Checkpoint(lambda reason: None, directory="/proc/nope", interval=0) as checkpoint:
         checkpoint.poll()
-    assert "will be forgotten" in capsys.readouterr().err
+    assert "the next run will know nothing of this one" in capsys.readouterr().err
 
 
 def test_nothing_of_numpy_or_torch_is_loaded():

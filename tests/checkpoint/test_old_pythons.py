@@ -91,6 +91,28 @@ def test_the_one_file_works_on(version, pyz, tmp_path):
     assert (command.returncode, command.stderr) == (9, "")
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fork_next_to_the_watching_thread_is_no_warning(version, pyz):
+    # From 3.12 it would be one, and `-W error` would end the job.
+    program = """
+import multiprocessing
+from condor_checkpoint import Checkpoint
+with Checkpoint(lambda reason: None, interval=0.05):
+    child = multiprocessing.get_context("fork").Process(target=print, args=("child",))
+    child.start()
+    child.join()
+"""
+    done = subprocess.run(
+        [interpreter(version), "-W", "error", "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(pyz)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "child\n"), done.stderr
+
+
 def test_the_one_file_is_small_and_built_the_same_each_time(pyz, tmp_path):
     assert pyz.stat().st_size < LIMIT
     again = tmp_path / "again.pyz"
