@@ -446,14 +446,15 @@ class Checkpoint:
             return True
         if isinstance(error, SaveTimeout):
             return False
-        handlers = [signal.getsignal(number_) for number_ in signal.valid_signals()]
-        codes = {_code(handler) for handler in (*handlers, *self._old_handlers.values())}
-        codes -= {None, _code(self._save)}
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code in codes:
-                return True
-            trace = trace.tb_next
+        with contextlib.suppress(BaseException):
+            handlers = [signal.getsignal(number_) for number_ in signal.valid_signals()]
+            codes = {_code(handler) for handler in (*handlers, *self._old_handlers.values())}
+            codes -= {None, _code(self._save)}
+            trace = error.__traceback__
+            while trace is not None:
+                if trace.tb_frame.f_code in codes:
+                    return True
+                trace = trace.tb_next
         return False
 
     # ---- what the program calls
