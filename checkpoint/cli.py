@@ -45,13 +45,20 @@ def _add_run(verbs: Any) -> None:
         "--signal",
         metavar="SIG",
         type=_signal,
-        help="the signal upon which the program saves, such as USR1",
+        help="the signal on which the program saves, such as USR1",
     )
     how.add_argument(
         "--command",
         metavar="CMD",
-        help="a shell command that saves; CONDOR_CHECKPOINT_PID and "
-        "CONDOR_CHECKPOINT_REASON are in its environment",
+        help="a shell command that saves; CONDOR_CHECKPOINT_PID, CONDOR_CHECKPOINT_REASON and, "
+        "with --directory, CONDOR_CHECKPOINT_PATH are in its environment. What it writes to that "
+        "path becomes the newest checkpoint when it exits with 0",
+    )
+    verb.add_argument(
+        "--restore",
+        metavar="CMD",
+        help="with --directory: run this before the program if there is a checkpoint, "
+        "CONDOR_CHECKPOINT_PATH",
     )
     verb.add_argument(
         "--wait-for", metavar="PATH", help="with --signal: the save is done when this file changes"
@@ -61,7 +68,7 @@ def _add_run(verbs: Any) -> None:
         type=_period,
         default="auto",
         metavar="SECONDS",
-        help="between saves; 'auto' (the default) finds the best, 'none' saves on alarms only",
+        help="between saves; 'auto' (the default) computes the best, 'none' saves on alarms only",
     )
     verb.add_argument(
         "--policy",
@@ -77,12 +84,12 @@ def _add_run(verbs: Any) -> None:
         type=_exit_code,
         metavar="CODE",
         help="after a save end the program and exit with this code, for "
-        "HTCondor's checkpoint_exit_code; 'auto': what the job ad says",
+        "HTCondor's checkpoint_exit_code; 'auto': the code in the job ad",
     )
     verb.add_argument(
         "--directory",
         metavar="DIR",
-        help="keep what one run tells the next here, with the checkpoints",
+        help="where checkpoints go; also keeps what one run tells the next",
     )
     verb.add_argument("--save-timeout", type=float, default=600.0, metavar="SECONDS")
     verb.add_argument(
@@ -108,6 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _program(arguments),
         save_signal=arguments.signal,
         command=arguments.command,
+        restore=arguments.restore,
         wait_for=arguments.wait_for,
         save_timeout=arguments.save_timeout,
         exit_after=arguments.exit_after,

@@ -288,7 +288,7 @@ def best_moment(
     false = 1.0 - share * len(left)
 
     def debt(work: float) -> float:
-        part = min(1.0, work / period)
+        part = min(1.0, work / period) if period > 0.0 else 1.0
         return cost * part * (2.0 - part)
 
     def plan(first: int, begin: float, unsafe: float) -> Tuple[float, int]:

@@ -168,3 +168,9 @@ def test_either_follows_every_alarm_once():
     assert policy.decide(situation(5.0, [raised])).wait == 0.0
     saved_since = situation(5.0, [raised._replace(since=900.0)])
     assert policy.decide(saved_since).reason == PERIOD
+
+
+def test_a_period_of_zero_saves_at_once_also_with_an_alarm():
+    alarm = Alarm(0.5, (10.0, 20.0), 0.0, 0.0, "memory")
+    situation = Situation(0.0, 5.0, 5.0, 0.0, 1.0, 2.0, (alarm,))
+    assert Weighed(Card(), 0.0).decide(situation).wait == 0.0
