@@ -1,4 +1,4 @@
-"""The command line: wrap a program, record its usage, simulate policies."""
+"""The command line: wrap a program, check a submit description, record usage, simulate."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
+    _add_check(verbs)
     _add_record(verbs)
     _add_sample(verbs)
     _add_simulate(verbs)
@@ -53,6 +54,11 @@ def _add_run(verbs: Any) -> None:
         help="a shell command that saves; CONDOR_CHECKPOINT_PID, CONDOR_CHECKPOINT_REASON and, "
         "with --directory, CONDOR_CHECKPOINT_PATH are in its environment. What it writes to that "
         "path becomes the newest checkpoint when it exits with 0",
+    )
+    verb.add_argument(
+        "--pause",
+        action="store_true",
+        help="with --command: stop the program and its children while the command runs",
     )
     verb.add_argument(
         "--restore",
@@ -116,6 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
         save_signal=arguments.signal,
         command=arguments.command,
         restore=arguments.restore,
+        pause=arguments.pause,
         wait_for=arguments.wait_for,
         save_timeout=arguments.save_timeout,
         exit_after=arguments.exit_after,
@@ -127,6 +134,36 @@ def _run(arguments: argparse.Namespace) -> int:
         interval=arguments.interval,
         model=arguments.model,
     ).run()
+
+
+def _add_check(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "check",
+        help="say where a submit description would lose checkpoints",
+        description="Read a submit description and say where the job would lose checkpoints. "
+        "The exit status is 0 if there is nothing to say, 1 if there are problems, and 2 for wrong "
+        "usage.",
+    )
+    verb.add_argument("submit", metavar="JOB.SUB")
+    verb.add_argument(
+        "--exists-at-start",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output that the program creates when it starts; may be repeated",
+    )
+    verb.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from condor_checkpoint import check
+
+    problems = check.check_file(arguments.submit, arguments.exists_at_start)
+    for problem in problems:
+        print(f"{arguments.submit}: {problem}")
+    if not problems:
+        print(f"{arguments.submit}: checkpoints survive a hold and an eviction")
+    return 1 if problems else 0
 
 
 def _add_record(verbs: Any) -> None:

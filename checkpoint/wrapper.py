@@ -15,11 +15,11 @@ import resource
 import signal
 import subprocess
 import time
-from typing import IO, Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 from condor_checkpoint.hook import VACATE, Checkpoint
 from condor_checkpoint.robust import describe, say
-from condor_checkpoint.sample import Sample
+from condor_checkpoint.sample import Sample, process_tree
 
 # Signals that nobody sends on purpose, that report an error in the wrapper itself, or that
 # cannot be caught. All others are passed on. SIGCHLD reports the end of the program.
@@ -54,6 +54,7 @@ class Wrapper:
         save_signal: Optional[int] = None,
         command: Optional[str] = None,
         restore: Optional[str] = None,
+        pause: bool = False,
         wait_for: Optional[str] = None,
         save_timeout: float = 600.0,
         exit_after: Union[int, str, None] = None,
@@ -62,7 +63,7 @@ class Wrapper:
     ) -> None:
         self.program = list(program)
         self.save_signal, self.command, self.wait_for = save_signal, command, wait_for
-        self.restore = restore
+        self.restore, self.pause = restore, pause
         self.save_timeout, self.exit_after = save_timeout, exit_after
         self.record, self.settings = record, settings
         self.child: Optional[subprocess.Popen[bytes]] = None
@@ -213,13 +214,29 @@ class Wrapper:
     def _save_by_command(self, command: str, reason: str) -> None:
         """Run the save command; what it writes to its path becomes the newest checkpoint."""
         files = self._hook.files if self._hook is not None else None
-        if files is None:
-            self._run_command(command, reason, None)
-            return
-        with contextlib.suppress(_NothingWritten), files.writing() as path:
-            self._run_command(command, reason, path)
-            if not os.path.lexists(path):
-                raise _NothingWritten
+        with self._paused():
+            if files is None:
+                self._run_command(command, reason, None)
+                return
+            with contextlib.suppress(_NothingWritten), files.writing() as path:
+                self._run_command(command, reason, path)
+                if not os.path.lexists(path):
+                    raise _NothingWritten
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Stop the program and its children, so that files do not change while they are copied."""
+        assert self.child is not None
+        pids = process_tree("/proc", self.child.pid) if self.pause else set()
+        try:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def _run_command(self, command: str, reason: str, path: Optional[str]) -> None:
         environment = dict(os.environ, CONDOR_CHECKPOINT_REASON=reason)
