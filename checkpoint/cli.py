@@ -12,7 +12,7 @@ from condor_checkpoint.policy import POLICIES
 
 
 def main(argv: Optional[List[str]] = None) -> None:
-    """Parse, run, exit; statuses 0, 1 (could not be done), 2 (wrong usage), or the program's."""
+    """Parse, run, exit with 0, 1 (failure or problems), 2 (wrong usage) or the program's status."""
     arguments = _parser().parse_args(argv)
     try:
         status = arguments.run(arguments)
@@ -141,8 +141,7 @@ def _add_check(verbs: Any) -> None:
         "check",
         help="say where a submit description would lose checkpoints",
         description="Read a submit description and say where the job would lose checkpoints. "
-        "The exit status is 0 if there is nothing to say, 1 if there are problems, and 2 for wrong "
-        "usage.",
+        "The exit status is 0 if there are no problems, 1 if there are, and 2 for wrong usage.",
     )
     verb.add_argument("submit", metavar="JOB.SUB")
     verb.add_argument(
@@ -190,7 +189,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _add_sample(verbs: Any) -> None:
-    verb = verbs.add_parser("sample", help="print what this job uses now, as JSON")
+    verb = verbs.add_parser("sample", help="print the current usage of this job as JSON")
     verb.set_defaults(run=_sample)
 
 
@@ -271,7 +270,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     unknown = [name for name in names if name not in simulate.ALL_POLICIES]
     if unknown:
         arguments.parser.error(
-            f"no policy is called {unknown[0]}; there are: {', '.join(simulate.ALL_POLICIES)}"
+            f"unknown policy {unknown[0]!r}; known: {', '.join(simulate.ALL_POLICIES)}"
         )
     trace = traces.find_trace(arguments.trace)
     settings = {

@@ -70,6 +70,8 @@ INTERVAL = 5.0
 SAFE_PERIOD = 3600.0
 # The longest time between two decisions, in seconds.
 LOOK = 60.0
+# The longest time that a thread may wait, in seconds; Python refuses much longer ones.
+LONGEST_WAIT = 86400.0
 # The watch ends after this many samples in a row that could not be taken.
 MOST_BAD_SAMPLES = 5
 
@@ -482,7 +484,7 @@ class Checkpoint:
         decision = self._consider()
         if decision.wait > 0.0 or now < self._not_before:
             return ""
-        self._cause = decision.cause
+        self._cause = self._find_cause(decision.reason)
         return decision.reason
 
     @harmless(None)
@@ -522,9 +524,11 @@ class Checkpoint:
     def _explain(self, reason: str) -> str:
         """Say why a save was made: the period, which alarm, or an eviction."""
         if reason == VACATE:
-            return f"eviction ({signal.Signals(self._stop_signal or signal.SIGTERM).name})"
+            number_ = self._stop_signal or signal.SIGTERM
+            names = {int(known): known.name for known in signal.Signals}
+            return f"eviction ({names.get(number_, number_)})"
         if reason in (PREDICTED, DEADLINE):
-            return f"alarm ({reason}: {self._cause or 'unknown'})"
+            return f"alarm ({reason}: {self._cause})" if self._cause else f"alarm ({reason})"
         return str(reason)
 
     def _warn_of_loss(self, reason: str) -> None:
@@ -599,6 +603,18 @@ class Checkpoint:
                 0.0 if self._asked else max(self._not_before, now + min(decision.wait, LOOK))
             )
             return decision
+
+    @harmless("")
+    def _find_cause(self, reason: str) -> str:
+        """Return the causes of the alarms each of which alone would make the policy save."""
+        situation = self._situation(_now())
+        causes = []
+        for alarm in self.alarms:
+            if alarm.reason == reason:
+                decision = self.policy.decide(situation._replace(alarms=(alarm,)))
+                if decision.wait <= 0.0 and decision.reason == reason:
+                    causes.append(alarm.cause)
+        return ", ".join(causes)
 
     def _warn_of_repeats(self, situation: Situation) -> None:
         if isinstance(self.policy, Weighed) and self.policy.repeats(situation):
@@ -756,7 +772,7 @@ class Checkpoint:
                 if self._threaded and self._save is not None and _now() >= self._next:
                     self._look()
                 with contextlib.suppress(queue.Empty):
-                    wake.get(timeout=interval)
+                    wake.get(timeout=min(interval, LONGEST_WAIT))
                     while True:
                         wake.get_nowait()
         except BaseException as error:

@@ -1,8 +1,8 @@
-"""What the job uses right now: memory, processor, disk, network, open files.
+"""The current usage of the job: memory, processor, disk, network, open files.
 
-Numbers come from the job's control group when it has one of its own, else from /proc for the
-tree of its processes. Every file may be missing, unreadable or gone from one moment to the
-next; what cannot be read is None, and nothing here raises for it.
+Numbers come from the job's control group if it has one of its own, else from /proc for the
+tree of its processes. Any file may be missing, unreadable or vanish at any time; a number that
+cannot be read is None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_LIMIT = 1 << 60
 
 
 class Sample(NamedTuple):
-    """One look at the job. Bytes and seconds; counters grow from the start of the job."""
+    """One measurement, in bytes and seconds; counters grow from the start of the job."""
 
     time: float  # Unix time
     elapsed: float  # seconds since the watch began
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Takes samples of one job; `pid` is the top of its processes.
+    """Takes samples of one job; `pid` is the root of its process tree.
 
     `root` is where /proc and /sys are found, for the tests.
     """
@@ -92,7 +92,7 @@ class Sampler:
         return pid
 
     def take(self) -> Sample:
-        """Look at the job once."""
+        """Measure the job once."""
         pids = process_tree(self._proc, self.pid)
         memory, cpu, read, written = self._processes(pids)
         limit = self.limits.memory
@@ -143,7 +143,7 @@ class Sampler:
         if not seen:
             return [None, None, None, None]
         for pid, counters in self._seen.items():
-            if pid not in seen:  # what a process used does not end with it
+            if pid not in seen:  # the counters keep what an ended process used
                 self._gone_cpu += counters[0]
                 self._gone_read += counters[1]
                 self._gone_written += counters[2]
@@ -183,8 +183,8 @@ class Sampler:
     def _scratch_use(self) -> Optional[float]:
         """Return the size of the scratch directory, from our own walk or the starter's.
 
-        A walk over very many files is dear, so the next one waits until the walks so far are
-        a small share of the time.
+        A walk over very many files is expensive, so the next one waits until the walks so far
+        are a small share of the time.
         """
         if not self.scratch:
             return None
@@ -232,7 +232,7 @@ class _Cgroup:
         self._v1 = None if self._v2 else self._paths.get("memory")
 
     def is_own(self, pids: Set[int]) -> bool:
-        """Whether the group holds this job alone; else its usage is somebody else's too."""
+        """Whether the group holds only this job; otherwise its usage includes other processes."""
         path = self._v2 or self._v1
         text = read_text(os.path.join(path, "cgroup.procs")) if path else None
         if not text:
@@ -240,7 +240,7 @@ class _Cgroup:
         return all(int(word) in pids for word in text.split())
 
     def memory(self) -> Optional[float]:
-        """Memory that cannot be had back by dropping caches."""
+        """Memory that the kernel cannot reclaim by dropping caches."""
         if self._v2:
             current, cache = _number(self._v2, "memory.current"), "inactive_file"
             path = self._v2
@@ -290,18 +290,18 @@ class _Cgroup:
 
 def process_tree(proc: str, top: int) -> Set[int]:
     """Return `top` and all below it, from the kernel's list of children where there is one."""
-    found: Set[int] = set()
+    pids: Set[int] = set()
     queue = [top]
     while queue:
         pid = queue.pop()
-        if pid in found:
+        if pid in pids:
             continue
         task = os.path.join(proc, str(pid), "task")
         try:
             threads = os.listdir(task)
         except OSError:
             continue
-        found.add(pid)
+        pids.add(pid)
         for thread in threads:
             text = read_text(os.path.join(task, thread, "children"))
             if text is None:
@@ -309,7 +309,7 @@ def process_tree(proc: str, top: int) -> Set[int]:
                     return _tree_by_parents(proc, top)
                 break
             queue.extend(int(word) for word in text.split())
-    return found
+    return pids
 
 
 def _tree_by_parents(proc: str, top: int) -> Set[int]:
@@ -319,14 +319,14 @@ def _tree_by_parents(proc: str, top: int) -> Set[int]:
             parent = _parent(proc, int(name))
             if parent is not None:
                 children.setdefault(parent, []).append(int(name))
-    found: Set[int] = set()
+    pids: Set[int] = set()
     queue = [top]
     while queue:
         pid = queue.pop()
-        if pid not in found and os.path.isdir(os.path.join(proc, str(pid))):
-            found.add(pid)
+        if pid not in pids and os.path.isdir(os.path.join(proc, str(pid))):
+            pids.add(pid)
             queue.extend(children.get(pid, ()))
-    return found
+    return pids
 
 
 def directory_size(path: str) -> Optional[float]:

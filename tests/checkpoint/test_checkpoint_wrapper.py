@@ -299,3 +299,13 @@ def test_the_directories_of_checkpoints_exist_before_the_first_save(tmp_path):
         cwd=tmp_path,
     )
     assert done.stdout == "a\nb/c\n"
+
+
+def test_the_program_and_its_children_stand_still_while_the_command_runs(tmp_path):
+    states = "ps -o stat= --pid $CONDOR_CHECKPOINT_PID --ppid $CONDOR_CHECKPOINT_PID"
+    done = shell(
+        "sleep 2; sleep 1; echo end",
+        *("--pause", "--period", "1", "--command", f"{states} >> {tmp_path}/states"),
+    )
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert {state[0] for state in (tmp_path / "states").read_text().split()} == {"T"}

@@ -64,7 +64,7 @@ def test_a_perfect_recall_on_the_card_does_not_abolish_the_period():
 def test_every_policy_answers_and_an_unknown_one_is_named():
     for name in POLICIES:
         assert make_policy(name, CARD).decide(situation(10.0)).wait >= 0.0
-    with pytest.raises(ValueError, match=r"no policy is called 'oracel'; there are: none, young"):
+    with pytest.raises(ValueError, match=r"unknown policy 'oracel'; known: none, young"):
         make_policy("oracel", CARD)
 
 

@@ -40,21 +40,21 @@ with checkpoint:
 
 def interpreter(version):
     """A Python of that version: on PATH, or one that pyenv has."""
-    found = sorted(
+    installed = sorted(
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
             f"versions/{version}.*/bin/python"
         )
     )
-    candidates = [str(path) for path in found] + [shutil.which(f"python{version}") or ""]
+    candidates = [str(path) for path in installed] + [shutil.which(f"python{version}") or ""]
     for candidate in candidates:
         if candidate:
-            said = subprocess.run(
+            reported = subprocess.run(
                 [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            if said.stdout.strip() == version:
+            if reported.stdout.strip() == version:
                 return candidate
     pytest.skip(f"no Python {version} on this machine")
 
