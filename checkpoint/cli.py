@@ -1,4 +1,4 @@
-"""The command line: wrap a program, record its usage, simulate policies."""
+"""The command line: wrap a program, check a submit description, record usage, simulate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from condor_checkpoint.policy import POLICIES
 
 
 def main(argv: Optional[List[str]] = None) -> None:
-    """Parse, run, exit; statuses 0, 1 (could not be done), 2 (wrong usage), or the program's."""
+    """Parse, run, exit with 0, 1 (failure or problems), 2 (wrong usage) or the program's status."""
     arguments = _parser().parse_args(argv)
     try:
         status = arguments.run(arguments)
@@ -28,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
+    _add_check(verbs)
     _add_record(verbs)
     _add_sample(verbs)
     _add_simulate(verbs)
@@ -45,13 +46,25 @@ def _add_run(verbs: Any) -> None:
         "--signal",
         metavar="SIG",
         type=_signal,
-        help="the signal upon which the program saves, such as USR1",
+        help="the signal on which the program saves, such as USR1",
     )
     how.add_argument(
         "--command",
         metavar="CMD",
-        help="a shell command that saves; CONDOR_CHECKPOINT_PID and "
-        "CONDOR_CHECKPOINT_REASON are in its environment",
+        help="a shell command that saves; CONDOR_CHECKPOINT_PID, CONDOR_CHECKPOINT_REASON and, "
+        "with --directory, CONDOR_CHECKPOINT_PATH are in its environment. What it writes to that "
+        "path becomes the newest checkpoint when it exits with 0",
+    )
+    verb.add_argument(
+        "--pause",
+        action="store_true",
+        help="with --command: stop the program and its children while the command runs",
+    )
+    verb.add_argument(
+        "--restore",
+        metavar="CMD",
+        help="with --directory: run this before the program if there is a checkpoint, "
+        "CONDOR_CHECKPOINT_PATH",
     )
     verb.add_argument(
         "--wait-for", metavar="PATH", help="with --signal: the save is done when this file changes"
@@ -61,7 +74,7 @@ def _add_run(verbs: Any) -> None:
         type=_period,
         default="auto",
         metavar="SECONDS",
-        help="between saves; 'auto' (the default) finds the best, 'none' saves on alarms only",
+        help="between saves; 'auto' (the default) computes the best, 'none' saves on alarms only",
     )
     verb.add_argument(
         "--policy",
@@ -77,12 +90,12 @@ def _add_run(verbs: Any) -> None:
         type=_exit_code,
         metavar="CODE",
         help="after a save end the program and exit with this code, for "
-        "HTCondor's checkpoint_exit_code; 'auto': what the job ad says",
+        "HTCondor's checkpoint_exit_code; 'auto': the code in the job ad",
     )
     verb.add_argument(
         "--directory",
         metavar="DIR",
-        help="keep what one run tells the next here, with the checkpoints",
+        help="where checkpoints go; also keeps what one run tells the next",
     )
     verb.add_argument("--save-timeout", type=float, default=600.0, metavar="SECONDS")
     verb.add_argument(
@@ -108,6 +121,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _program(arguments),
         save_signal=arguments.signal,
         command=arguments.command,
+        restore=arguments.restore,
+        pause=arguments.pause,
         wait_for=arguments.wait_for,
         save_timeout=arguments.save_timeout,
         exit_after=arguments.exit_after,
@@ -119,6 +134,35 @@ def _run(arguments: argparse.Namespace) -> int:
         interval=arguments.interval,
         model=arguments.model,
     ).run()
+
+
+def _add_check(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "check",
+        help="say where a submit description would lose checkpoints",
+        description="Read a submit description and say where the job would lose checkpoints. "
+        "The exit status is 0 if there are no problems, 1 if there are, and 2 for wrong usage.",
+    )
+    verb.add_argument("submit", metavar="JOB.SUB")
+    verb.add_argument(
+        "--exists-at-start",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output that the program creates when it starts; may be repeated",
+    )
+    verb.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from condor_checkpoint import check
+
+    problems = check.check_file(arguments.submit, arguments.exists_at_start)
+    for problem in problems:
+        print(f"{arguments.submit}: {problem}")
+    if not problems:
+        print(f"{arguments.submit}: checkpoints survive a hold and an eviction")
+    return 1 if problems else 0
 
 
 def _add_record(verbs: Any) -> None:
@@ -145,7 +189,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _add_sample(verbs: Any) -> None:
-    verb = verbs.add_parser("sample", help="print what this job uses now, as JSON")
+    verb = verbs.add_parser("sample", help="print the current usage of this job as JSON")
     verb.set_defaults(run=_sample)
 
 
@@ -226,7 +270,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     unknown = [name for name in names if name not in simulate.ALL_POLICIES]
     if unknown:
         arguments.parser.error(
-            f"no policy is called {unknown[0]}; there are: {', '.join(simulate.ALL_POLICIES)}"
+            f"unknown policy {unknown[0]!r}; known: {', '.join(simulate.ALL_POLICIES)}"
         )
     trace = traces.find_trace(arguments.trace)
     settings = {

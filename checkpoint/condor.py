@@ -1,8 +1,8 @@
 """What HTCondor tells a running job, and how the job answers.
 
 The starter leaves the job ad and the machine ad in the scratch directory, refreshes
-`.update.ad` with the usage that it sees, and, when the job asked for it, runs a chirp proxy.
-Any of these may be missing: every reader here returns nothing rather than raise.
+`.update.ad` with the usage that it measures, and runs a chirp proxy if the job asked for one.
+Any of these may be missing or damaged: the readers here return nothing rather than raise.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import socket
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Union
 
+from condor_checkpoint.robust import finite, read_text
+
 Value = Union[bool, int, float, str]
 Ad = Dict[str, Value]
 
 _ATTRIBUTE = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _ESCAPE = re.compile(r"\\(.)")
 
-CHECKPOINT_EXIT_CODE = 85  # the code that HTCondor's manual uses in its examples
+# Seconds that one report to the access point may take, whatever the proxy does.
+CHIRP_TIMEOUT = 5.0
 
 
 def parse_ad(text: str) -> Ad:
-    """Read a ClassAd in its long form; attributes that are expressions are left out."""
+    """Read a ClassAd in its long form; leave out attributes that are expressions."""
     ad: Ad = {}
     for line in text.splitlines():
         match = _ATTRIBUTE.match(line)
@@ -51,29 +54,22 @@ def _literal(text: str) -> Optional[Value]:
 
 
 def read_ad(path: Optional[str]) -> Ad:
-    """Read an ad from a file; empty when it is not there or not readable."""
-    if not path:
-        return {}
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return parse_ad(file.read())
-    except OSError:
-        return {}
+    """Read an ad from a file; empty when the file is missing or unreadable."""
+    text = read_text(path)
+    return parse_ad(text) if text is not None else {}
 
 
 def number(ad: Mapping[str, Value], name: str) -> Optional[float]:
-    """Return a numeric attribute, whatever the case of its name in the ad."""
+    """Return a numeric attribute; names compare without regard to case."""
     value = ad.get(name)
     if value is None:
         lower = name.lower()
         value = next((v for k, v in ad.items() if k.lower() == lower), None)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value)
+    return finite(value)
 
 
 class Limits(NamedTuple):
-    """What the job may use; None where nobody said. Bytes and seconds."""
+    """What the job may use, in bytes and seconds; None where no limit is known."""
 
     memory: Optional[float] = None
     disk: Optional[float] = None
@@ -92,7 +88,7 @@ class Job:
         self.machine = read_ad(environ.get("_CONDOR_MACHINE_AD"))
         self.chirp_config = environ.get("_CONDOR_CHIRP_CONFIG")
         starter = environ.get("CONDOR_STARTER_PID", "")
-        self.starter_pid = int(starter) if starter.isdigit() else None
+        self.starter_pid = int(starter) if starter.isdecimal() else None
         self.started = time.time()
 
     @property
@@ -125,11 +121,11 @@ class Job:
         )
 
     def _end(self) -> Optional[float]:
-        """The first of the moments at which something is known to stop the job.
+        """Return the earliest time at which something is known to stop the job.
 
         allowed_execute_duration counts from the start of execution, allowed_job_duration
         from the start of the job (input transfer included). A slot may also say when it will
-        be gone: a glidein with GLIDEIN_ToDie, a startd with TimeToLive.
+        go away: a glidein with GLIDEIN_ToDie, a startd with TimeToLive.
         """
         ends: List[float] = []
         executing = number(self.ad, "AllowedExecuteDuration")
@@ -147,9 +143,9 @@ class Job:
         return min(ends) if ends else None
 
     def usage(self) -> Ad:
-        """Return what the starter last measured; empty when it has not written it yet.
+        """Return the usage that the starter last wrote; empty before it has written any.
 
-        Since the scratch directory is nested (25.4), the file is in `htcondor/` next to it.
+        Since HTCondor 25.4 the file is in `htcondor/` next to the scratch directory.
         """
         if not self.scratch:
             return {}
@@ -160,26 +156,31 @@ class Job:
         return {}
 
     def chirp(self, attributes: Mapping[str, Value]) -> bool:
-        """Tell the job's ad on the access point, when the starter offers a chirp proxy.
+        """Set attributes of the job ad on the access point, if the starter runs a chirp proxy.
 
-        Delayed updates go with the starter's next regular update and cost the access point
-        nothing. Only names that begin with "Chirp" are let through.
+        Delayed updates travel with the starter's next regular update, so they cost the access
+        point nothing. HTCondor accepts only names that begin with "Chirp". A proxy that does
+        not answer in time is not asked again: every save would wait for it.
         """
-        if not self.chirp_config:
+        config = read_text(self.chirp_config)
+        if config is None:
             return False
+        deadline = time.monotonic() + CHIRP_TIMEOUT
         try:
-            with open(self.chirp_config, encoding="ascii") as file:
-                host, port, cookie = file.read().split()
-            with socket.create_connection((host, int(port)), timeout=5) as connection:
-                connection.settimeout(5)
-                if not _chirp_command(connection, "cookie " + cookie):
+            host, port, cookie = config.split()
+            with socket.create_connection((host, int(port)), timeout=CHIRP_TIMEOUT) as connection:
+                if not _chirp_command(connection, "cookie " + cookie, deadline):
                     return False
                 good = True
                 for name, value in attributes.items():
                     text = _chirp_quote(_expression(value))
-                    good &= _chirp_command(connection, f"set_job_attr_delayed {name} {text}")
+                    command = f"set_job_attr_delayed {name} {text}"
+                    good &= _chirp_command(connection, command, deadline)
                 return good
-        except (OSError, ValueError):
+        except socket.timeout:
+            self.chirp_config = None
+            return False
+        except (OSError, ValueError, OverflowError):
             return False
 
 
@@ -195,11 +196,15 @@ def _chirp_quote(text: str) -> str:
     return re.sub(r"([\\ \n\t\r])", r"\\\1", text)
 
 
-def _chirp_command(connection: socket.socket, command: str) -> bool:
+def _chirp_command(connection: socket.socket, command: str, deadline: float) -> bool:
     """Send one line; the answer is a line with a number, negative for an error."""
     connection.sendall(command.encode() + b"\n")
     answer = b""
     while not answer.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0.0 or len(answer) > 256:
+            raise socket.timeout
+        connection.settimeout(left)
         piece = connection.recv(256)
         if not piece:
             return False

@@ -11,11 +11,11 @@ def young(mtbf: float, cost: float) -> float:
 
 
 def daly(mtbf: float, cost: float) -> float:
-    """Return Daly's interval: Young's with the terms that matter when a save is dear.
+    """Return Daly's interval: Young's with the terms that matter when a save is expensive.
 
     J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart
-    dumps, Future Generation Computer Systems 22 (2006). Above a cost of two mean times
-    between failures there is nothing to gain, and his answer is the mean time itself.
+    dumps, Future Generation Computer Systems 22 (2006). At a cost above twice the mean time
+    between failures nothing can be gained, and his result is that mean time itself.
     """
     if cost >= 2.0 * mtbf:
         return mtbf
@@ -30,9 +30,9 @@ def with_prediction(mtbf: float, cost: float, recall: float) -> float:
     the other failures to guard against, and those come every mtbf / (1 - recall): to first
     order sqrt(2 * mtbf * cost / (1 - recall)). G. Aupy, Y. Robert, F. Vivien, D. Zaidouni,
     Checkpointing algorithms and fault prediction, J. Parallel Distrib. Comput. 74 (2014).
-    Daly's terms are kept, because the first order is poor when a save is dear.
+    Daly's terms are kept, because the first order is poor when a save is expensive.
     """
-    # A predictor that never misses would mean no period at all. None is that good, and a
-    # card that says so rests on too few failures.
+    # A predictor that never misses would need no period. None is that good; a card that
+    # claims it was measured on too few failures.
     unannounced = max(1.0 - recall, 0.02)
     return daly(mtbf / unannounced, cost)

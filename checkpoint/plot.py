@@ -1,4 +1,4 @@
-"""Bars of waste by policy, one panel for each cell, as SVG without any package."""
+"""Draw bars of waste by policy, one panel for each cell, as SVG without any package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bars(cells: Sequence[Dict[str, Any]], columns: int = 3) -> str:
 
 def _panel(cell: Dict[str, Any]) -> List[str]:
     waste, widths = cell["waste"], cell["half_width"]
-    # Doing nothing would flatten all other bars, so it may run out of the panel.
+    # The bar of "none" would flatten all others, so it may exceed the panel.
     top = 1.15 * max([value for name, value in waste.items() if name != "none"] or [1.0])
     base = HEIGHT - 38
     scale = (base - TOP) / top

@@ -1,7 +1,7 @@
 """When to save: Young, Daly, on alarms only, either, and ours, all behind one interface.
 
-The job hook and the simulator ask the same objects the same question, so what is measured
-in the one is what happens in the other.
+The hook and the simulator use the same policy objects, so the simulator measures what the
+hook does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ NEVER = math.inf
 PERIOD = "period"
 PREDICTED = "predicted failure"
 DEADLINE = "deadline"
-TIME = "time"  # the cause of an alarm about a time limit: it is certain
+TIME = "time"  # the cause of an alarm for a time limit, which is certain
 
 
 class Alarm(NamedTuple):
-    """A failure may be near: how likely, how soon, and what it is about.
+    """A failure may be near: how likely, how soon, and of which resource.
 
     `leads` are equally likely times from `at` to the failure, in seconds and ascending,
     given that it comes. `since` is when the alarm was first raised; the same alarm may be
@@ -35,12 +35,12 @@ class Alarm(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What a save for this alarm is called."""
+        """The reason of a save for this alarm."""
         return DEADLINE if self.cause == TIME else PREDICTED
 
 
 class Situation(NamedTuple):
-    """What a policy may look at. Times are seconds on one clock."""
+    """The input of a policy. Times are seconds on one clock."""
 
     now: float
     point: float  # seconds of work done in all runs together, lost work left out
@@ -52,7 +52,7 @@ class Situation(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Save after `wait` seconds if there is no news until then; 0 means now."""
+    """Save after `wait` seconds if nothing new is heard until then; 0 means now."""
 
     wait: float
     reason: str
@@ -62,7 +62,7 @@ WAIT = Decision(NEVER, "")
 
 
 class Card(NamedTuple):
-    """What is believed of failures and of the predictor; measured when a model is trained.
+    """Assumptions about failures and the predictor; measured when a model is trained.
 
     `leads` are equally likely times from an alarm to its failure.
     """
@@ -79,17 +79,17 @@ class Policy:
     name = "none"
 
     def decide(self, situation: Situation) -> Decision:
-        """Say when the next save is due if nothing new is heard."""
+        """Return when the next save is due if nothing new is heard."""
         return WAIT
 
     def survived(self, seconds: float) -> None:
-        """Take note of time that passed without a failure."""
+        """Count time that passed without a failure."""
 
     def failed(self, announced: bool, point: float) -> None:
-        """Take note of a failure at a point of the work, and whether an alarm stood then."""
+        """Count a failure at a point of the work, and whether an alarm was raised then."""
 
     def alarm_ended(self, came_true: bool) -> None:
-        """Take note of what came of an alarm."""
+        """Count an alarm that was followed by a failure, or was not."""
 
 
 class Periodic(Policy):
@@ -112,7 +112,7 @@ class OnAlarm(Policy):
         self.threshold = threshold
 
     def decide(self, situation: Situation) -> Decision:
-        """Save unless every alarm that counts had its save already."""
+        """Save unless every alarm above the threshold had its save already."""
         if situation.unsaved > 0.0:
             for alarm in situation.alarms:
                 if alarm.probability >= self.threshold and alarm.since >= situation.last_save:
@@ -134,20 +134,20 @@ class Either(Policy):
 
 
 class Weighed(Policy):
-    """Ours: a period for the failures that come unannounced, and alarms weighed by worth.
+    """Ours: a period for unannounced failures, and alarms weighed by expected loss.
 
-    Three things set it apart from "either". The period is stretched by the share of
-    failures that are announced early enough to act. An alarm is followed when the work at
-    risk, times the chance that the failure comes and comes after the save is done, is worth
-    more than the save; and then as late as is safe. And what is believed of failures and
-    alarms is corrected by what the job sees.
+    It differs from "either" in three ways. The period is stretched by the share of failures
+    that are announced early enough to act. An alarm leads to a save if the work at risk, times
+    the probability that the failure comes after the save is done, is worth more than the save;
+    and then as late as is safe. The assumptions about failures and alarms are corrected by
+    what the job observes.
     """
 
     name = "ours"
 
     # Weight of the card against the job's own experience, counted in failures (or alarms).
     PRIOR = 10.0
-    # Failures at one point of the work after which the next one there is taken for certain.
+    # Failures at one point of the work after which the next one there is considered certain.
     REPEATS = 2
 
     def __init__(self, card: Card, fixed_period: Optional[float] = None) -> None:
@@ -162,19 +162,19 @@ class Weighed(Policy):
         self._period: Optional[Tuple[float, float]] = None  # for this cost, this period
 
     def survived(self, seconds: float) -> None:
-        """Take note of time that passed without a failure."""
+        """Count time that passed without a failure."""
         self._seconds += seconds
         self._period = None
 
     def failed(self, announced: bool, point: float) -> None:
-        """Take note of a failure at a point of the work, and whether an alarm stood then."""
+        """Count a failure at a point of the work, and whether an alarm was raised then."""
         self._failures += 1
         self._announced += announced
         self._failure_points = (*self._failure_points, point)[-self.REPEATS :]
         self._period = None
 
     def alarm_ended(self, came_true: bool) -> None:
-        """Take note of what came of an alarm."""
+        """Count an alarm that was followed by a failure, or was not."""
         self._alarms += 1
         self._true_alarms += came_true
 
@@ -190,18 +190,18 @@ class Weighed(Policy):
 
     @property
     def trust(self) -> float:
-        """How much truer alarms have been than the card says; 1 before any was seen."""
+        """The precision of alarms so far relative to the card's; 1 before the first."""
         prior = self.PRIOR * self.card.precision
         if prior <= 0.0:
             return 1.0
         return (prior + self._true_alarms) / (self.PRIOR + self._alarms) / self.card.precision
 
     def repeats(self, situation: Situation) -> bool:
-        """Whether the failure ahead is one that already came again at the same point.
+        """Whether the failure ahead has already repeated at the same point of the work.
 
-        Independent failures do not meet at one point of the work to within the time of a
-        save. One that does is in the program or its data, and a checkpoint taken on its
-        brink restarts into it.
+        Independent failures do not fall on one point of the work to within the time of a save.
+        One that does is in the program or its data, and a checkpoint taken just before it
+        restarts into it.
         """
         points = self._failure_points
         if len(points) < self.REPEATS:
@@ -228,7 +228,7 @@ class Weighed(Policy):
         return stretched
 
     def decide(self, situation: Situation) -> Decision:
-        """Take the period or the alarm, whichever asks first."""
+        """Follow the period or an alarm, whichever comes first."""
         period = self.period(situation.cost)
         by_period = Decision(max(0.0, period - situation.unsaved), PERIOD)
         if not situation.alarms:
@@ -264,17 +264,17 @@ def best_moment(
 ) -> float:
     """Return how long to wait before saving for an announced failure; NEVER if not worth it.
 
-    Nobody gains by saving at another time than just in time for one of the possible moments
-    of the failure, or now. So these are the candidates, and the plan with the least expected
-    cost (saves made, and work lost) is found from the last moment backwards.
+    The best time to save is now, or just in time for one of the possible moments of the
+    failure. These are the candidates; the plan with the least expected cost (saves made and
+    work lost) is computed from the last moment backwards.
 
-    If the alarm is false, a save was not for nothing: the next one by the period comes later.
+    If the alarm is false, the save still has a value: the next periodic one comes later.
     Unsaved work w is a debt of 2u - u^2 of a save, with u = w / period, which a save clears;
     this is the relative value of the periodic policy (at its optimum, h' = g - w/mtbf).
     """
     left = [lead - elapsed for lead in leads if lead > elapsed]
     if not left:
-        return NEVER  # the alarm was false
+        return NEVER  # all its moments have passed: the alarm was false
     # The longer nothing happens, the more likely the alarm was false.
     come = probability * len(left) / len(leads)
     share = come / (come + 1.0 - probability) / len(left)
@@ -287,7 +287,7 @@ def best_moment(
     false = 1.0 - share * len(left)
 
     def debt(work: float) -> float:
-        part = min(1.0, work / period)
+        part = min(1.0, work / period) if period > 0.0 else 1.0
         return cost * part * (2.0 - part)
 
     def plan(first: int, begin: float, unsafe: float) -> Tuple[float, int]:
@@ -335,7 +335,7 @@ def make_policy(name: str, card: Card, threshold: float = 0.5) -> Policy:
         return Either(make_policy("young", card), OnAlarm(threshold))
     if name == "ours":
         return Weighed(card)
-    raise ValueError(f"no policy is called {name!r}; there are: {', '.join(POLICIES)}")
+    raise ValueError(f"unknown policy {name!r}; known: {', '.join(POLICIES)}")
 
 
 POLICIES = ("none", "young", "daly", "predictor", "either", "ours")

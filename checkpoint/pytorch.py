@@ -1,4 +1,4 @@
-"""Saving and restoring a PyTorch training loop, as an example; torch is imported when used.
+"""Save and restore a PyTorch training loop; an example. torch is imported when used.
 
 state = TrainingState(model, optimizer, scheduler, epoch=0)
 with Checkpoint(save=lambda reason: state.save(checkpoint.files), directory="checkpoints",
@@ -16,7 +16,7 @@ from condor_checkpoint.files import CheckpointFiles
 
 
 class TrainingState:
-    """All that a training needs to go on as if it had not been interrupted.
+    """All that a training needs to resume as if it had not been interrupted.
 
     `parts` are objects with state_dict and load_state_dict: model, optimizer, scheduler,
     scaler. `progress` is the program's own: epoch, step, position in the data.
@@ -41,7 +41,7 @@ class TrainingState:
             torch.save(state, path)
 
     def restore(self, files: CheckpointFiles) -> bool:
-        """Go back to the newest checkpoint that can be read; return whether there was one."""
+        """Restore the newest checkpoint that is readable; return whether there was one."""
         import torch
 
         # The file holds Python's random state besides tensors, and is the job's own.

@@ -1,10 +1,10 @@
 """How near a failure is: resources that run out, time that runs out, and learned trees.
 
-Two opinions stand side by side. The first extends the trend of memory, disk, file system and
-open files to their limits; it works from the first minute and needs no training. The second
-is a set of gradient-boosted trees, trained elsewhere and evaluated here in plain Python.
-Times are counted in sampling intervals for the trees, so that a model trained on samples
-taken every half second serves a job that is sampled every five.
+There are two predictors. The first extends the trends of memory, disk, file system and open
+files to their limits; it works from the first minute and needs no training. The second is a
+set of gradient-boosted trees, trained elsewhere and evaluated here in plain Python. The trees
+measure time in sampling intervals, so a model trained on samples taken every half second also
+fits a job that is sampled every five seconds.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from condor_checkpoint.sample import Sample
 SHORT, LONG = 12, 60  # samples in the two windows
 HORIZON = 30  # the trees' question: does it fail within so many samples?
 ENOUGH = 4  # samples below which there is no trend
-# A trend is believed for this many times as long as it has been seen.
+# A trend is extended to this many times the span over which it was observed.
 REACH = 10.0
 # Residuals of usage are correlated in time, so the plain standard error is too small.
 CAUTION = 2.0
-# Over the limit and still alive: nobody enforces it at once, but the starter looks at the
-# usage every STARTER_UPDATE_INTERVAL, which is 300 s by default.
+# Over the limit and still running: the limit is not enforced at once, but the starter checks
+# the usage every STARTER_UPDATE_INTERVAL, which is 300 s by default.
 OVER = 0.9
 OVERDUE = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
-# Share of steady trends that are taken to reach the limit, when nobody has measured it.
+# Assumed share of steady trends that reach the limit, unless the model has measured it.
 CREDENCE = 0.5
-# An alarm is raised, for policies that follow any alarm, and given up at these.
+# Probabilities at which an alarm is raised, for policies that follow any alarm, and dropped.
 RAISED, GIVEN_UP = 0.5, 0.25
 
 FEATURES = (
@@ -73,7 +73,7 @@ class Trend(NamedTuple):
 
 
 def fit_trend(times: Sequence[float], values: Sequence[float]) -> Optional[Trend]:
-    """Fit a line by least squares; None when there is too little to see."""
+    """Fit a line by least squares; None if there are too few samples."""
     n = len(times)
     if n < ENOUGH:
         return None
@@ -103,7 +103,7 @@ def leads_to_limit(trends: Sequence[Optional[Trend]], room: float) -> List[float
 
 
 class Trees:
-    """Boosted trees as they were exported, and what is known of their quality."""
+    """Boosted trees as exported, and their measured quality."""
 
     def __init__(self, exported: Dict[str, Any]) -> None:
         if exported.get("format") != 1:
@@ -174,7 +174,7 @@ class Risk:
         self.ended_alarms = 0  # alarms that passed without a failure
 
     def add(self, sample: Sample, now: float) -> Tuple[Alarm, ...]:
-        """Take a sample; return the alarms that stand. `now` is on the caller's clock."""
+        """Add a sample; return the current alarms. `now` is on the caller's clock."""
         self.samples.append(sample)
         alarms = []
         for cause, leads in self.exhaustion():
@@ -215,7 +215,7 @@ class Risk:
     def _begun(self, cause: str, leads: Sequence[float], now: float) -> float:
         """Return when the alarm began, from which its lead times count.
 
-        Counting them from each new sample would put the failure off for ever, and the save
+        Counting them from each new sample would postpone the failure for ever, and the save
         with it. When all of them have passed, the alarm begins again.
         """
         begun = self._episodes.setdefault(cause, now)
@@ -239,7 +239,7 @@ class Risk:
 
     def _resources(self) -> List[Tuple[str, List[Tuple[float, float]], float]]:
         last = self.samples[-1]
-        found = []
+        resources = []
         for cause, name, limit in (
             ("memory", "memory", last.memory_limit),
             ("disk", "disk", last.disk_limit),
@@ -247,12 +247,12 @@ class Risk:
         ):
             used = self._series(name)
             if limit and used and getattr(last, name) is not None:
-                found.append((cause, used, limit))
+                resources.append((cause, used, limit))
         size = last.file_system_size
         free = self._series("file_system_free")
         if size and free and last.file_system_free is not None:
-            found.append(("file system", [(t, size - value) for t, value in free], size))
-        return found
+            resources.append(("file system", [(t, size - value) for t, value in free], size))
+        return resources
 
     def _series(self, name: str) -> List[Tuple[float, float]]:
         return [
@@ -288,7 +288,7 @@ class Risk:
             return trend.slope * horizon / limit if trend else math.nan
 
         def lead(cause: str) -> float:
-            """How soon the limit is reached at the middle of what the trends say."""
+            """The median time to the limit according to the trends."""
             if cause not in resources:
                 return math.nan
             used, limit = resources[cause]

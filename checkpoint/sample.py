@@ -1,8 +1,8 @@
-"""What the job uses right now: memory, processor, disk, network, open files.
+"""The current usage of the job: memory, processor, disk, network, open files.
 
-Numbers come from the job's control group when it has one of its own, else from /proc for the
-tree of its processes. Every file may be missing, unreadable or gone from one moment to the
-next; what cannot be read is None, and nothing here raises for it.
+Numbers come from the job's control group if it has one of its own, else from /proc for the
+tree of its processes. Any file may be missing, unreadable or vanish at any time; a number that
+cannot be read is None.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Set
 
 from condor_checkpoint.condor import Job, Limits, number
+from condor_checkpoint.robust import read_text
 
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -23,7 +24,7 @@ NO_LIMIT = 1 << 60
 
 
 class Sample(NamedTuple):
-    """One look at the job. Bytes and seconds; counters grow from the start of the job."""
+    """One measurement, in bytes and seconds; counters grow from the start of the job."""
 
     time: float  # Unix time
     elapsed: float  # seconds since the watch began
@@ -47,7 +48,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Takes samples of one job; `pid` is the top of its processes.
+    """Takes samples of one job; `pid` is the root of its process tree.
 
     `root` is where /proc and /sys are found, for the tests.
     """
@@ -84,14 +85,14 @@ class Sampler:
             parent = _parent(self._proc, current)
             if parent is None or parent <= 1:
                 break  # the starter is in another PID namespace
-            name = _read(os.path.join(self._proc, str(parent), "comm")) or ""
+            name = read_text(os.path.join(self._proc, str(parent), "comm")) or ""
             if parent == self.job.starter_pid or name.strip() == "condor_starter":
                 return current
             current = parent
         return pid
 
     def take(self) -> Sample:
-        """Look at the job once."""
+        """Measure the job once."""
         pids = process_tree(self._proc, self.pid)
         memory, cpu, read, written = self._processes(pids)
         limit = self.limits.memory
@@ -142,7 +143,7 @@ class Sampler:
         if not seen:
             return [None, None, None, None]
         for pid, counters in self._seen.items():
-            if pid not in seen:  # what a process used does not end with it
+            if pid not in seen:  # the counters keep what an ended process used
                 self._gone_cpu += counters[0]
                 self._gone_read += counters[1]
                 self._gone_written += counters[2]
@@ -156,7 +157,7 @@ class Sampler:
         ]
 
     def _network(self) -> List[Optional[float]]:
-        text = _read(os.path.join(self._proc, str(self.pid), "net/dev"))
+        text = read_text(os.path.join(self._proc, str(self.pid), "net/dev"))
         if text is None:
             return [None, None]
         received = sent = 0.0
@@ -182,8 +183,8 @@ class Sampler:
     def _scratch_use(self) -> Optional[float]:
         """Return the size of the scratch directory, from our own walk or the starter's.
 
-        A walk over very many files is dear, so the next one waits until the walks so far are
-        a small share of the time.
+        A walk over very many files is expensive, so the next one waits until the walks so far
+        are a small share of the time.
         """
         if not self.scratch:
             return None
@@ -210,7 +211,7 @@ class _Cgroup:
     def __init__(self, proc: str, sys: str, pid: int) -> None:
         self._paths: Dict[str, str] = {}
         self._stops: Dict[str, str] = {}
-        for line in (_read(os.path.join(proc, str(pid), "cgroup")) or "").splitlines():
+        for line in (read_text(os.path.join(proc, str(pid), "cgroup")) or "").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             names = ["v2"] if not controllers else controllers.split(",")
@@ -231,15 +232,15 @@ class _Cgroup:
         self._v1 = None if self._v2 else self._paths.get("memory")
 
     def is_own(self, pids: Set[int]) -> bool:
-        """Whether the group holds this job alone; else its usage is somebody else's too."""
+        """Whether the group holds only this job; otherwise its usage includes other processes."""
         path = self._v2 or self._v1
-        text = _read(os.path.join(path, "cgroup.procs")) if path else None
+        text = read_text(os.path.join(path, "cgroup.procs")) if path else None
         if not text:
             return False
         return all(int(word) in pids for word in text.split())
 
     def memory(self) -> Optional[float]:
-        """Memory that cannot be had back by dropping caches."""
+        """Memory that the kernel cannot reclaim by dropping caches."""
         if self._v2:
             current, cache = _number(self._v2, "memory.current"), "inactive_file"
             path = self._v2
@@ -250,7 +251,7 @@ class _Cgroup:
             return None
         if current is None:
             return None
-        for line in (_read(os.path.join(path, "memory.stat")) or "").splitlines():
+        for line in (read_text(os.path.join(path, "memory.stat")) or "").splitlines():
             key, _, value = line.partition(" ")
             if key == cache:
                 return max(0.0, current - float(value))
@@ -278,7 +279,7 @@ class _Cgroup:
     def cpu(self) -> Optional[float]:
         """Processor seconds since the group was made."""
         if self._v2:
-            for line in (_read(os.path.join(self._v2, "cpu.stat")) or "").splitlines():
+            for line in (read_text(os.path.join(self._v2, "cpu.stat")) or "").splitlines():
                 key, _, value = line.partition(" ")
                 if key == "usage_usec":
                     return float(value) / 1e6
@@ -289,26 +290,26 @@ class _Cgroup:
 
 def process_tree(proc: str, top: int) -> Set[int]:
     """Return `top` and all below it, from the kernel's list of children where there is one."""
-    found: Set[int] = set()
+    pids: Set[int] = set()
     queue = [top]
     while queue:
         pid = queue.pop()
-        if pid in found:
+        if pid in pids:
             continue
         task = os.path.join(proc, str(pid), "task")
         try:
             threads = os.listdir(task)
         except OSError:
             continue
-        found.add(pid)
+        pids.add(pid)
         for thread in threads:
-            text = _read(os.path.join(task, thread, "children"))
+            text = read_text(os.path.join(task, thread, "children"))
             if text is None:
                 if os.path.isdir(os.path.join(proc, str(pid))):
                     return _tree_by_parents(proc, top)
                 break
             queue.extend(int(word) for word in text.split())
-    return found
+    return pids
 
 
 def _tree_by_parents(proc: str, top: int) -> Set[int]:
@@ -318,14 +319,14 @@ def _tree_by_parents(proc: str, top: int) -> Set[int]:
             parent = _parent(proc, int(name))
             if parent is not None:
                 children.setdefault(parent, []).append(int(name))
-    found: Set[int] = set()
+    pids: Set[int] = set()
     queue = [top]
     while queue:
         pid = queue.pop()
-        if pid not in found and os.path.isdir(os.path.join(proc, str(pid))):
-            found.add(pid)
+        if pid not in pids and os.path.isdir(os.path.join(proc, str(pid))):
+            pids.add(pid)
             queue.extend(children.get(pid, ()))
-    return found
+    return pids
 
 
 def directory_size(path: str) -> Optional[float]:
@@ -368,7 +369,7 @@ def _file_system(path: str) -> List[Optional[float]]:
 
 
 def _stat(proc: str, pid: int) -> Optional[_Stat]:
-    text = _read(os.path.join(proc, str(pid), "stat"))
+    text = read_text(os.path.join(proc, str(pid), "stat"))
     if text is None:
         return None
     # The name is in parentheses and may hold anything, so count from the last one.
@@ -390,7 +391,7 @@ def _parent(proc: str, pid: int) -> Optional[int]:
 
 def _io(proc: str, pid: int) -> Dict[str, float]:
     counters = {}
-    for line in (_read(os.path.join(proc, str(pid), "io")) or "").splitlines():
+    for line in (read_text(os.path.join(proc, str(pid), "io")) or "").splitlines():
         key, _, value = line.partition(":")
         try:
             counters[key] = float(value)
@@ -399,16 +400,8 @@ def _io(proc: str, pid: int) -> Dict[str, float]:
     return counters
 
 
-def _read(path: str) -> Optional[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
-
-
 def _number(directory: str, name: str) -> Optional[float]:
-    text = _read(os.path.join(directory, name))
+    text = read_text(os.path.join(directory, name))
     try:
         return float(text) if text is not None else None
     except ValueError:

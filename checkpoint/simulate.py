@@ -2,12 +2,12 @@
 
 A job needs some seconds of work. It runs until it is done or fails; after a failure it
 restarts, for a cost, from its last good save. Failures come from a trace. A predictor
-announces some of them, some of these too late, and cries wolf at times. Some failures are
-bugs that strike again at the same point of the work until somebody fixes them.
+announces some of them, some of these too late, and raises false alarms. Some failures are
+bugs that repeat at the same point of the work until somebody fixes them.
 
-The policies are the objects that the job hook uses. Every policy meets the same jobs, the
-same failures and the same alarms (common random numbers), so differences between policies
-are far better known than the waste of any one of them.
+The policies are the objects that the hook uses. Every policy gets the same jobs, failures and
+alarms (common random numbers), so the differences between policies are estimated far more
+precisely than the waste of each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CARD_LEADS = 39
 
 
 class World(NamedTuple):
-    """What the jobs meet. Shares are between 0 and 1, times in seconds."""
+    """The conditions of a simulation. Shares are between 0 and 1, times in seconds."""
 
     mtbf: float
     cost: float
@@ -52,8 +52,8 @@ class World(NamedTuple):
     lead: float = 3.0  # median lead time of an alarm, in costs of a save
     lead_spread: float = 0.8  # standard deviation of the logarithm of the lead time
     restart: float = 1.0  # cost of a restart, in costs of a save
-    repeat: float = 0.1  # failures that strike again at the same point
-    repeats: float = 2.0  # how often such a failure strikes again, on average
+    repeat: float = 0.1  # failures that repeat at the same point
+    repeats: float = 2.0  # how often such a failure repeats, on average
     job: float = 1.0  # mean work of a job, in mtbf; from half to 1.5 times that
 
     @property
@@ -67,7 +67,7 @@ class World(NamedTuple):
         return self.recall * (1.0 - late)
 
     def card(self) -> Card:
-        """What the policies are told: the truth."""
+        """Return the true values, which the policies are given."""
         return Card(self.mtbf, self.recall, self.precision, self._card_leads())
 
     def _card_leads(self) -> Tuple[float, ...]:
@@ -79,7 +79,7 @@ class World(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one policy made of the jobs: seconds of work and of wall clock for each."""
+    """The result of one policy: seconds of work and of wall clock for each job."""
 
     work: List[float]
     wall: List[float]
@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
 
     @property
     def waste(self) -> float:
-        """Share of the wall clock time that was not work that counted."""
+        """Share of the wall clock time that was not useful work."""
         return 1.0 - sum(self.work) / sum(self.wall)
 
     def residuals(self) -> List[float]:
@@ -110,10 +110,10 @@ def _half_width(residuals: Sequence[float]) -> float:
     return 1.96 * math.sqrt(variance / n)
 
 
-def compare(one: Outcome, other: Outcome) -> Tuple[float, float]:
-    """Return waste of `one` minus waste of `other`, and half its 95 % confidence interval."""
-    pairs = zip(one.residuals(), other.residuals())
-    return one.waste - other.waste, _half_width([a - b for a, b in pairs])
+def compare(ours: Outcome, other: Outcome) -> Tuple[float, float]:
+    """Return waste of `ours` minus waste of `other`, and half its 95 % confidence interval."""
+    pairs = zip(ours.residuals(), other.residuals())
+    return ours.waste - other.waste, _half_width([a - b for a, b in pairs])
 
 
 class Oracle(Policy):
@@ -134,10 +134,10 @@ class Oracle(Policy):
 
 
 class Fate(NamedTuple):
-    """What one run of a job will meet; drawn without regard to the policy.
+    """The failure and the alarms of one run of a job; drawn independently of the policy.
 
-    A failure comes either at a time after the start of the run, or, when it is a bug that
-    strikes again, at a point of the work.
+    A failure comes either at a time after the start of the run or, if it is a bug that
+    repeats, at a point of the work.
     """
 
     time: float = NEVER
@@ -281,7 +281,7 @@ def draw_fate(world: World, trace: Trace, seed: int, job: int, attempt: int) -> 
         while rng.random() < 1.0 - 1.0 / world.repeats:
             strikes_again += 1
     false_alarms = []
-    # As many false alarms as make the precision what it is said to be.
+    # The rate of false alarms that gives the stated precision.
     rate = world.recall * (1.0 - world.precision) / (world.precision * world.mtbf)
     at = rng.expovariate(rate) if rate > 0.0 else NEVER
     while at < failure:
@@ -295,7 +295,7 @@ def draw_fate(world: World, trace: Trace, seed: int, job: int, attempt: int) -> 
 def run_policy(
     name: str, world: World, trace: Trace, jobs: int, seed: int, card: Optional[Card] = None
 ) -> Outcome:
-    """Run all jobs under one policy; `card` is what it believes, if that is not the truth."""
+    """Run all jobs under one policy; `card` holds its assumptions if they differ from the truth."""
     truth = world.card()
     work, wall = [], []
     saves = failures = 0
@@ -335,8 +335,7 @@ def run_cell(
         "failures": {name: outcome.failures for name, outcome in outcomes.items()},
     }
     if "none" in waste:
-        # Of what is lost when nobody saves: the share that the policy keeps, its own cost
-        # taken off.
+        # The share of the loss without saves that the policy avoids, net of its own cost.
         cell["saved"] = {name: 1.0 - value / waste["none"] for name, value in waste.items()}
     if "ours" in waste:
         cell["ours_minus"] = {
@@ -365,7 +364,7 @@ def run_grid(
 
 
 def table(cells: Sequence[Dict[str, Any]]) -> str:
-    """Lay the cells out for people: waste in percent, then how ours does against the others."""
+    """Return a readable table: waste in percent, then ours compared with the others."""
     names = list(cells[0]["waste"])
     head = ["MTBF", "save", "in time", *names]
     lines = [

@@ -1,4 +1,4 @@
-"""Times between failures: drawn from a law, or taken from a table of jobs."""
+"""Times between failures: drawn from a distribution, or read from a table of jobs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Trace:
 
 
 def exponential() -> Trace:
-    """Failures without memory."""
+    """Return memoryless failures."""
     return Trace("exponential", lambda job, attempt, rng: rng.expovariate(1.0))
 
 
 def weibull(shape: float = 0.7) -> Trace:
-    """Failures that come in bursts (shape below 1), as on most measured machines."""
+    """Return failures that come in bursts (shape below 1), as on most measured machines."""
     scale = 1.0 / math.gamma(1.0 + 1.0 / shape)
     return Trace(f"weibull-{shape:g}", lambda job, attempt, rng: rng.weibullvariate(scale, shape))
 
 
 def replayed(name: str, gaps: Sequence[float]) -> Trace:
-    """Times between failures as they were, in their order; each job starts elsewhere."""
+    """Return recorded times between failures in their order; each job starts at another one."""
     if not gaps:
-        raise ValueError(f"{name}: no failure in it, so there is nothing to replay")
+        raise ValueError(f"{name}: contains no failure, so nothing can be replayed")
     mean = sum(gaps) / len(gaps)
     scaled = [gap / mean for gap in gaps]
 
@@ -119,8 +119,8 @@ def _csv_rows(path: str, file: IO[str]) -> Iterable[Tuple[float, float, bool]]:
 def _swf_rows(file: IO[str]) -> Iterable[Tuple[float, float, bool]]:
     """Read the Standard Workload Format: field 2 submit, 3 wait, 4 run time, 11 status.
 
-    Status 1 is completed and 0 failed; a cancelled job (5) says nothing of the machine, but
-    its running time passed without a failure.
+    Status 1 is completed and 0 failed; a cancelled job (5) is no failure of the machine, and
+    its running time counts as time without a failure.
     """
     for line in file:
         if line.startswith(";") or not line.strip():

@@ -1,4 +1,4 @@
-"""Build condor_checkpoint.pyz: the hook, its command and its model in one file to carry along.
+"""Build condor_checkpoint.pyz: the hook, its command and its model in one file to transfer.
 
     python tools/make_pyz.py [OUT]
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MAIN = "from condor_checkpoint.cli import main\n\nmain()\n"
-# A fixed date makes two builds of the same files the same, byte for byte.
+# A fixed date makes two builds of the same files identical.
 DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def build(out: Path) -> None:
-    """Write the archive; it starts with a line that makes it executable by itself."""
+    """Write the archive; its first line makes it executable."""
     files = sorted(p for p in (ROOT / "checkpoint").iterdir() if p.suffix in (".py", ".json"))
     with out.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
@@ -31,7 +31,7 @@ def build(out: Path) -> None:
 
 
 def add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    """Add one file, the same way on every machine."""
+    """Add one file, with the same metadata on every machine."""
     entry = zipfile.ZipInfo(name, DATE)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16

@@ -2,9 +2,9 @@
 
     python steps_job.py TOTAL MEGABYTES_PER_STEP STEP_LOG [hook | plain | trouble]
 
-Its state is the number of steps done, and memory is part of the state: it is there again
-after a restart. Every step that is executed, also a second time, is a line in STEP_LOG.
-A job that has taken more memory than it was given does not end before HTCondor has seen it.
+Its state is the number of steps done, and memory is part of the state: a restart allocates it
+again. Every step that is executed, also a second time, is a line in STEP_LOG. A job that uses
+more memory than it requested waits at its end until HTCondor has noticed.
 """
 
 import os
@@ -35,7 +35,7 @@ def run(poll):
 
 
 def given_mb():
-    """The memory that the job asked for, as its ad on the execution point says."""
+    """Return the memory that the job requested, from its ad on the execution point."""
     ad = Path(os.environ["_CONDOR_JOB_AD"]).read_text()
     return int(re.search(r"^RequestMemory = (\d+)", ad, re.MULTILINE)[1])
 

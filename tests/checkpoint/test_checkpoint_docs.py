@@ -26,21 +26,21 @@ def test_the_example_program_runs_and_resumes(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "2"  # resumed after the save at step 1
-    assert done.stdout.splitlines()[-1] == "30"
+    assert done.stdout.splitlines()[-2:] == ["30", f"result {sum(n * n for n in range(31))}"]
 
 
 def test_every_option_that_is_shown_exists():
     for verb in ("run", "record", "simulate"):
-        said = subprocess.run(
+        usage = subprocess.run(
             [sys.executable, "-m", "condor_checkpoint", verb, "--help"],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for line in re.findall(rf"condor-checkpoint {verb} (.*)", PAGE):
+        for line in re.findall(rf"condor[-_]checkpoint(?:\.pyz)? {verb} (.*)", PAGE):
             options = line.partition(" -- ")[0]
             for option in re.findall(r"--[a-z-]+", options):
-                assert option in said, (verb, option)
+                assert option in usage, (verb, option)
 
 
 def test_the_results_page_is_the_one_that_was_written():

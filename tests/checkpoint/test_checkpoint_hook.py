@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -372,7 +373,7 @@ def test_a_journal_that_was_half_written_is_no_obstacle(tmp_path):
 def test_a_directory_that_cannot_be_made_is_no_obstacle(capsys):
     with Checkpoint(lambda reason: None, directory="/proc/nope", interval=0) as checkpoint:
         checkpoint.poll()
-    assert "will be forgotten" in capsys.readouterr().err
+    assert "the next run will know nothing of this one" in capsys.readouterr().err
 
 
 def test_nothing_of_numpy_or_torch_is_loaded():
@@ -381,3 +382,35 @@ def test_nothing_of_numpy_or_torch_is_loaded():
         print([m for m in ("numpy", "torch", "xgboost", "condor_advice") if m in sys.modules])
     """)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("alarm", "line"),
+    [
+        (None, r"saved in 0\.\d+ s: period; \d\S* s of work since the last save"),
+        ("memory", r"saved in \S+ s: alarm \(predicted failure: memory\); 5\S* s of work since"),
+        ("time", r"saved in \S+ s: alarm \(deadline: time\); 5\S* s of work since"),
+        ("request", r"saved in \S+ s: because; \S+ s of work since"),
+    ],
+)
+def test_each_save_says_why_it_was_made_and_what_it_cost(alarm, line, capsys):
+    period = 0.01 if alarm is None else 1000.0
+    checkpoint = Checkpoint(lambda reason: time.sleep(0.02), period=period, interval=0, model=None)
+    with checkpoint:
+        now = time.monotonic()
+        if alarm == "request":
+            checkpoint.request("because")
+        elif alarm:
+            checkpoint._last_save = now - 5.0
+            checkpoint.journal.cost = 0.01
+            checkpoint.alarms = (Alarm(0.99, (0.02, 0.03), now, now, alarm),)
+            checkpoint._consider()
+        time.sleep(0.02 if alarm is None else 0.0)
+        assert checkpoint.poll()
+    [message] = capsys.readouterr().err.splitlines()
+    assert re.match("condor_checkpoint: " + line, message), message
+
+
+def test_a_save_at_an_eviction_says_so():
+    done = run_program(SIGTERM_PROGRAM.format(before="", settings=""))
+    assert re.search(r"saved in \S+ s: eviction \(SIGTERM\); ", done.stderr)

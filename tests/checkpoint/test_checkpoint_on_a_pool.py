@@ -20,7 +20,7 @@ ON_EVICTION = """
 when_to_transfer_output = ON_EXIT_OR_EVICT
 transfer_output_files = checkpoints
 """
-# A shell program that saves upon USR1, and knows nothing of the hook.
+# A shell program that saves on USR1 and knows nothing of the hook.
 SHELL = """#!/bin/sh
 step=$(cat checkpoints/step 2>/dev/null || echo 0)
 echo start at $step

@@ -64,7 +64,7 @@ def test_a_perfect_recall_on_the_card_does_not_abolish_the_period():
 def test_every_policy_answers_and_an_unknown_one_is_named():
     for name in POLICIES:
         assert make_policy(name, CARD).decide(situation(10.0)).wait >= 0.0
-    with pytest.raises(ValueError, match=r"no policy is called 'oracel'; there are: none, young"):
+    with pytest.raises(ValueError, match=r"unknown policy 'oracel'; known: none, young"):
         make_policy("oracel", CARD)
 
 
@@ -168,3 +168,9 @@ def test_either_follows_every_alarm_once():
     assert policy.decide(situation(5.0, [raised])).wait == 0.0
     saved_since = situation(5.0, [raised._replace(since=900.0)])
     assert policy.decide(saved_since).reason == PERIOD
+
+
+def test_a_period_of_zero_saves_at_once_also_with_an_alarm():
+    alarm = Alarm(0.5, (10.0, 20.0), 0.0, 0.0, "memory")
+    situation = Situation(0.0, 5.0, 5.0, 0.0, 1.0, 2.0, (alarm,))
+    assert Weighed(Card(), 0.0).decide(situation).wait == 0.0

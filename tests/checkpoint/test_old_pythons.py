@@ -40,21 +40,21 @@ with checkpoint:
 
 def interpreter(version):
     """A Python of that version: on PATH, or one that pyenv has."""
-    found = sorted(
+    installed = sorted(
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
             f"versions/{version}.*/bin/python"
         )
     )
-    candidates = [str(path) for path in found] + [shutil.which(f"python{version}") or ""]
+    candidates = [str(path) for path in installed] + [shutil.which(f"python{version}") or ""]
     for candidate in candidates:
         if candidate:
-            said = subprocess.run(
+            reported = subprocess.run(
                 [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            if said.stdout.strip() == version:
+            if reported.stdout.strip() == version:
                 return candidate
     pytest.skip(f"no Python {version} on this machine")
 
@@ -89,6 +89,28 @@ def test_the_one_file_works_on(version, pyz, tmp_path):
         timeout=60,
     )
     assert (command.returncode, command.stderr) == (9, "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fork_next_to_the_watching_thread_is_no_warning(version, pyz):
+    # From 3.12 it would be one, and `-W error` would end the job.
+    program = """
+import multiprocessing
+from condor_checkpoint import Checkpoint
+with Checkpoint(lambda reason: None, interval=0.05):
+    child = multiprocessing.get_context("fork").Process(target=print, args=("child",))
+    child.start()
+    child.join()
+"""
+    done = subprocess.run(
+        [interpreter(version), "-W", "error", "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(pyz)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "child\n"), done.stderr
 
 
 def test_the_one_file_is_small_and_built_the_same_each_time(pyz, tmp_path):

@@ -1,4 +1,4 @@
-"""The risk: trends towards limits, and trees that say here what xgboost says."""
+"""The risk: trends towards limits, and trees that agree with xgboost."""
 
 import json
 import lzma
