@@ -88,7 +88,7 @@ def test_what_condor_checkpoint_records_is_read_by_the_command(tmp_path: Path) -
     )
     # One healthy job is read, and is too little to learn from.
     assert done.exit_code != 0
-    assert "1 jobs: the usage of failed and of healthy jobs is needed" in _said(done)
+    assert "1 jobs: fitting, calibration and test each need failed and healthy" in _said(done)
     assert not (tmp_path / "m.json").exists()
 
 

@@ -30,7 +30,7 @@ from condor_advice.model.failure.sizes import (
     walk,
 )
 from condor_advice.model.failure.study import (
-    PARAMETERS,
+    STUDY_PARAMETERS,
     compare_ways,
     label_actively,
     oversample,
@@ -91,7 +91,7 @@ def test_active_batches_are_more_uncertain_than_random_ones(data: JobDataset) ->
 
     pool = data.take(np.flatnonzero(np.isfinite(data.label)))
     asked, rest = np.arange(300), np.arange(300, len(pool))
-    booster = fit(pool.features[asked], pool.label[asked], PARAMETERS, 30, QUICK)
+    booster = fit(pool.features[asked], pool.label[asked], STUDY_PARAMETERS, 30, QUICK)
     rng = np.random.default_rng(0)
 
     def certainty(rows: np.ndarray) -> float:  # type: ignore[type-arg]
@@ -129,7 +129,9 @@ def test_prequential_models_learn_only_from_what_had_ended(
         return honest(data, moment, *rest)
 
     monkeypatch.setattr(failure_online, "_train", watched)
-    found = prequential(data, TimeSplit.at_share(table, 0.6), PARAMETERS, 20, QUICK, every_days=0.1)
+    found = prequential(
+        data, TimeSplit.at_share(table, 0.6), STUDY_PARAMETERS, 20, QUICK, every_days=0.1
+    )
     assert len(found["stretches"]) >= 2
     assert found["jobs"] == sum(one["jobs"] for one in found["stretches"])
     assert len(seen) > 2
