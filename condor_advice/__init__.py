@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         advise_on,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Advice",
     "AdviceError",
