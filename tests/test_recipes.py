@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def section(title: str) -> str:
 Definition = ast.FunctionDef | ast.ClassDef
 
 
+@lru_cache
 def definitions(file: Path) -> dict[str, Definition]:
     """Return the functions and classes of a file, methods as `Class.method`."""
     found: dict[str, Definition] = {}
