@@ -214,12 +214,23 @@ def test_an_event_field_takes_one_row(copy: Copy) -> None:
         "-c",
         "from pyarrow import parquet\n"
         "table = parquet.read_table('out/events.parquet', columns=['type', 'resident_kb'])\n"
-        "print([row['resident_kb'] for row in table.to_pylist() if row['type'] == 6])\n"
-        "from condor_advice.preprocess.holds.steps import STEP\n"
-        "print('resident' in STEP.names)",
+        "print([row['resident_kb'] for row in table.to_pylist() if row['type'] == 6])",
     )
     told = re.findall(r"(\d+)  -  ResidentSetSize", Path(log).read_text())
-    assert shown.splitlines() == [str([float(kilobytes) for kilobytes in told]), "True"]
+    assert shown.strip() == str([float(kilobytes) for kilobytes in told])
+    for form in ("json", "xml"):
+        path = LOGS / f"global_{form}.log"
+        steps = copy.run(
+            "-c",
+            "from condor_advice.gather.clock import Clock, find_zone\n"
+            "from condor_advice.preprocess.holds.timeline import log_timeline\n"
+            f"timeline = log_timeline([{str(path)!r}], Clock(find_zone('UTC')))\n"
+            "known = {s for batch in timeline.batches() for s in batch['resident'].tolist()}\n"
+            "print(sorted(s for s in known if s == s))",
+        )
+        told = re.findall(r'ResidentSetSize"(?:: |><i>)(\d+)', path.read_text())
+        assert len(told) > 10
+        assert steps.strip() == str(sorted({float(kilobytes) for kilobytes in told}))
     copy.advice(*gather)
     assert copy.advice("9.1", "--store", store, "--json") == before
 
