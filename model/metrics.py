@@ -272,9 +272,9 @@ def reliability(label: Floats, probability: Floats, bins: int = 10) -> list[Mapp
 
 
 def coverage_risk(p: Floats, label: Floats) -> tuple[Floats, Floats]:
-    """Return coverage and the share of wrong verdicts when the surest are answered first.
+    """Return coverage and the share of wrong verdicts, most certain answers first.
 
-    Answers that are equally sure are given together: no rule could tell them apart.
+    Equally certain answers are added together: no threshold can separate them.
     """
     certainty = np.abs(p - 0.5)
     order = np.argsort(-certainty, kind="stable")
@@ -285,9 +285,9 @@ def coverage_risk(p: Floats, label: Floats) -> tuple[Floats, Floats]:
 
 
 def coverage_at(p: Floats, label: Floats, risk: float) -> float:
-    """Return the largest share of episodes that could be answered with at most this risk.
+    """Return the largest share of episodes that can be answered with at most this risk.
 
-    This looks at the labels: it says what an ordering is worth, not what a rule would do.
+    It uses the labels: it measures the ordering of the answers, not a rule for new holds.
     """
     if not len(p):
         return 0.0

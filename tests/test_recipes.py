@@ -272,11 +272,11 @@ def test_a_network_takes_one_file_and_its_registration(copy: Copy) -> None:
         "from pathlib import Path\n"
         "from held_world import held_world\n"
         "from condor_advice.model.held.parts import Inputs\n"
-        "from condor_advice.model.held.train import PARTS, HeldSettings, save, train\n"
+        "from condor_advice.model.held.train import HeldSettings, save, train\n"
         "settings = HeldSettings(parts=('rules', 'mlp'), feature_sets=('few',))\n"
         "trained = train(held_world(400), settings, 'with-mlp')\n"
         "manifest = save(trained, Path('with-mlp'), settings, {})\n"
-        "print(PARTS[-1], 'mlp.npz' in manifest.files, manifest.settings['mlp']['hidden'])\n"
+        "print(HeldSettings().parts[-1], 'mlp.npz' in manifest.files, manifest.settings['mlp']['hidden'])\n"
         "print(trained.model.predict(Inputs.of(held_world(50, seed=3))).p_success.tolist())",
     ).splitlines()
     assert trained[0] == "mlp True 8"
