@@ -177,17 +177,21 @@ class Adviser:
     def _predict(self, holds: Sequence[Hold]) -> list[Prediction | None]:
         """Ask the model about all holds that have features, at once."""
         predictions: list[Prediction | None] = [None] * len(holds)
-        rows = [row for row, hold in enumerate(holds) if hold.episode is not None]
-        if self.model is None or not rows:
+        known = [
+            (row, features, hold.episode.steps)
+            for row, hold in enumerate(holds)
+            if hold.episode is not None and (features := hold.features) is not None
+        ]
+        if self.model is None or not known:
             return predictions
         from condor_advice.model.held.parts import Inputs
 
-        episodes = [hold.episode for hold in holds if hold.episode is not None]
+        rows, features_of_all, steps = zip(*known, strict=True)
         predicted = self.model.predict(
             Inputs(
-                np.stack([episode.features for episode in episodes]),
-                np.concatenate([episode.steps for episode in episodes]),
-                np.append(0, np.cumsum([len(episode.steps) for episode in episodes])),
+                np.stack(features_of_all),
+                np.concatenate(steps),
+                np.append(0, np.cumsum(list(map(len, steps)))),
             )
         )
         for row, p, low, high, sure in zip(
@@ -229,11 +233,12 @@ class Adviser:
         )
         remedy = self._fitting(verdict, because, hold, rule, remedy)
         attributions: tuple[Attribution, ...] = ()
-        if explain and source == "model" and self.model is not None and hold.episode is not None:
+        features, episode = hold.features, hold.episode
+        if explain and model is not None and features is not None and episode is not None:
             from condor_advice.model.held.parts import Inputs
 
-            known = Inputs.of_one(hold.episode.features, hold.episode.steps)
-            attributions = tuple(self.model.explain(known))
+            assert self.model is not None
+            attributions = tuple(self.model.explain(Inputs.of_one(features, episode.steps)))
         return Advice(
             hold=hold,
             verdict=verdict,

@@ -46,13 +46,26 @@ class Hold:
         """Return a feature of the hold, None if it is not known."""
         if self.episode is None or self.kept is None:
             return None
-        value = float(self.episode.features[_places(self.kept)[name]])
+        place = _places(self.kept).get(name)
+        value = np.nan if place is None else float(self.episode.features[place])
         return None if np.isnan(value) else value
 
     @property
     def features(self) -> npt.NDArray[np.float32] | None:
-        """All features, where episodes are kept."""
-        return self.episode.features if self.episode else None
+        """All features, as FEATURE_NAMES, where episodes are kept.
+
+        Rows kept by another version may lack a column, until `gather` runs again: it is NaN.
+        """
+        if self.episode is None:
+            return None
+        from condor_advice.preprocess.holds.features import FEATURE_NAMES
+
+        row = self.episode.features
+        if self.kept is None or self.kept.feature_names == FEATURE_NAMES:
+            return row
+        places = _places(self.kept)
+        known = [row[places[name]] if name in places else np.nan for name in FEATURE_NAMES]
+        return np.array(known, np.float32)
 
 
 _known_places: dict[tuple[str, ...], dict[str, int]] = {}

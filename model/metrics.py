@@ -269,3 +269,28 @@ def reliability(label: Floats, probability: Floats, bins: int = 10) -> list[Mapp
         for part in np.array_split(order, bins)
         if len(part)
     ]
+
+
+def coverage_risk(p: Floats, label: Floats) -> tuple[Floats, Floats]:
+    """Return coverage and the share of wrong verdicts, most certain answers first.
+
+    Equally certain answers are added together: no threshold can separate them.
+    """
+    certainty = np.abs(p - 0.5)
+    order = np.argsort(-certainty, kind="stable")
+    wrong = np.cumsum((p[order] >= 0.5) != (label[order] > 0.5))
+    last = np.flatnonzero(np.append(np.diff(certainty[order]) != 0, True)[: len(p)])
+    count = np.arange(1, len(p) + 1)
+    return (count / max(len(p), 1))[last], (wrong / count)[last]
+
+
+def coverage_at(p: Floats, label: Floats, risk: float) -> float:
+    """Return the largest share of episodes that can be answered with at most this risk.
+
+    It uses the labels: it measures the ordering of the answers, not a rule for new holds.
+    """
+    if not len(p):
+        return 0.0
+    coverage, wrong = coverage_risk(p, label)
+    good = np.flatnonzero(wrong <= risk)
+    return float(coverage[good[-1]]) if len(good) else 0.0

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
-from condor_advice.model.held import conformal
+from condor_advice.model import metrics
 from condor_advice.model.metrics import curve, pr_auc, reliability, roc_auc
 
 Floats = npt.NDArray[np.float64]
@@ -134,7 +134,7 @@ def coverage_risk(
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(5.5, 4.5))
     for name, p in answers.items():
-        covered, wrong = conformal.coverage_risk(p, label)
+        covered, wrong = metrics.coverage_risk(p, label)
         axes.plot(covered, wrong, label=name)
     if risk is not None:
         axes.axhline(risk, linestyle=":", color=_BAD)

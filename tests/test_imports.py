@@ -22,6 +22,29 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab": {"gather", "preprocess", "model"},
     "checkpoint": set(),
 }
+# What the parts of a room may import of each other; "" is the files that no folder below has.
+MAY_IMPORT_WITHIN: dict[str, dict[str, set[str]]] = {
+    "preprocess": {"": set(), "holds": {""}, "jobs": {""}},
+    "model": {
+        "": {"infer"},
+        "infer": {""},
+        "held": {"", "infer"},
+        "failure": {"", "infer"},
+        "registry": {"", "held"},
+    },
+    "advise": {
+        "": set(),
+        "apply": {""},
+        "presubmit": {""},
+        "commands": {"", "apply", "presubmit"},
+    },
+}
+# The format and the place of a model's files belong to no product: any may use them, and they
+# know none of them.
+MODEL_FILES = ("model/registry/manifest.py", "model/registry/places.py")
+_MODEL_FILE_MODULES = tuple(
+    "condor_advice." + file.removesuffix(".py").replace("/", ".") for file in MODEL_FILES
+)
 # The command line is where all rooms meet: a verb may call the room it is named after.
 VERBS_MAY_IMPORT = {"dag", "lab"}
 # The hook's model is trained on features that the hook's own code computes.
@@ -65,6 +88,28 @@ def room_of(module: str) -> str | None:
     return words[0] if words and words[0] in MAY_IMPORT else None
 
 
+def part_of(module: str) -> str:
+    """Return the folder of its room that a module is in; "" where it is in none."""
+    words = module.removeprefix("condor_advice.").split(".")
+    return words[1] if words[1:] and words[1] in MAY_IMPORT_WITHIN[words[0]] else ""
+
+
+def wrong_within(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the imports of a file that point the wrong way within its room."""
+    room, *below = file.relative_to(ROOT).parts
+    parts = MAY_IMPORT_WITHIN[room]
+    own = below[0] if below[0] in parts else ""
+    allowed = parts[own]
+    if file.relative_to(ROOT).as_posix() in MODEL_FILES:
+        allowed = {""}
+    for line, module in imports_of(file):
+        if room_of(module) != room or part_of(module) in {own, *allowed}:
+            continue
+        if any(module.startswith(name) for name in _MODEL_FILE_MODULES):
+            continue
+        yield line, module
+
+
 def allowed_in(file: Path) -> set[str]:
     """The other rooms that this file may import."""
     room, *below = file.relative_to(ROOT).parts
@@ -88,6 +133,40 @@ def test_imports_point_one_way(room: str) -> None:
         if room_of(module) not in {None, room, *allowed_in(file)}
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT_WITHIN)
+def test_imports_point_one_way_within_a_room(room: str) -> None:
+    folders = {file.parent.name for file in (ROOT / room).glob("*/__init__.py")}
+    assert folders == set(MAY_IMPORT_WITHIN[room]) - {""}, "every folder of the room has arrows"
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} imports {module}"
+        for file in sorted((ROOT / room).rglob("*.py"))
+        for line, module in wrong_within(file)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("file", "form"),
+    [
+        ("model/held/model.py", "from condor_advice.model.failure import evaluate"),
+        ("model/held/model.py", "from condor_advice.model.registry import versions"),
+        ("model/failure/model.py", "import condor_advice.model.held.data"),
+        ("model/registry/manifest.py", "from condor_advice.model.held.model import HeldModel"),
+        ("model/infer/trees.py", "from ..held import data"),
+        ("model/infer/trees.py", "from condor_advice.model.registry import gate"),
+        ("model/plots.py", "from condor_advice.model import held"),
+        ("preprocess/jobs/history.py", "from condor_advice.preprocess.holds import steps"),
+        ("advise/apply/plan.py", "from condor_advice.advise.presubmit import lint"),
+        ("advise/answer.py", "def late():\n    from condor_advice.advise.commands import job"),
+    ],
+)
+def test_an_arrow_the_wrong_way_within_a_room_is_seen(
+    file: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _self: form)
+    assert len(list(wrong_within(ROOT / file))) == 1
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)

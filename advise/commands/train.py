@@ -23,9 +23,8 @@ _PATH = click.Path(path_type=Path)
 @source_options
 @click.option(
     "--parts",
-    default="rules,linear,trees,lstm",
-    show_default=True,
-    help="What the model may be made of, with commas.",
+    default="",
+    help="What the model may be made of, with commas. [default: every part there is]",
 )
 @click.option(
     "--propensity/--no-propensity",
@@ -106,7 +105,7 @@ def _settings(
     from condor_advice.gather.errors import UsageError
     from condor_advice.model.held.train import PARTS, HeldSettings
 
-    chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
+    chosen = tuple(part.strip() for part in parts.split(",") if part.strip()) if parts else PARTS
     unknown = [part for part in chosen if part not in PARTS]
     if unknown or not chosen:
         raise UsageError(f"--parts {parts}: a model is made of {', '.join(PARTS)}; name some")

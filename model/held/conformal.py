@@ -53,28 +53,3 @@ def corrected_risk(wrong: Floats, group: Ints) -> float:
         return 1.0
     size = len(wrong) / len(np.unique(group))
     return float((np.sum(wrong) + size) / (len(wrong) + size))
-
-
-def coverage_risk(p: Floats, label: Floats) -> tuple[Floats, Floats]:
-    """Return coverage and the share of wrong verdicts when the surest are answered first.
-
-    Answers that are equally sure are given together: no rule could tell them apart.
-    """
-    certainty = np.abs(p - 0.5)
-    order = np.argsort(-certainty, kind="stable")
-    wrong = np.cumsum((p[order] >= 0.5) != (label[order] > 0.5))
-    last = np.flatnonzero(np.append(np.diff(certainty[order]) != 0, True)[: len(p)])
-    count = np.arange(1, len(p) + 1)
-    return (count / max(len(p), 1))[last], (wrong / count)[last]
-
-
-def coverage_at(p: Floats, label: Floats, risk: float) -> float:
-    """Return the largest share of episodes that could be answered with at most this risk.
-
-    This looks at the labels: it says what an ordering is worth, not what a rule would do.
-    """
-    if not len(p):
-        return 0.0
-    coverage, wrong = coverage_risk(p, label)
-    good = np.flatnonzero(wrong <= risk)
-    return float(coverage[good[-1]]) if len(good) else 0.0

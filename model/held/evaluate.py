@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model import metrics, plots
-from condor_advice.model.held import conformal
 from condor_advice.model.held.baselines import BASELINES, base_rate
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
@@ -77,7 +76,7 @@ def figures(
         # Accuracy is of the likelier outcome; the threshold is about releases.
         **metrics.figures(label, said, (*metrics.OF_PROBABILITIES, "accuracy")),
         "f1": metrics.f1(label, said, threshold),
-        "coverage_at_5_percent_risk": conformal.coverage_at(said, label, COVERAGE_RISK),
+        "coverage_at_5_percent_risk": metrics.coverage_at(said, label, COVERAGE_RISK),
         "regret_cpu_hours": float(np.sum(costs.of(said >= threshold, label))),
     }
 

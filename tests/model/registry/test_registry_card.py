@@ -15,8 +15,8 @@ import pytest
 from small_models import write_model
 
 from condor_advice.model import html_report, plots
-from condor_advice.model.held.conformal import coverage_at, coverage_risk
 from condor_advice.model.html_report import Section
+from condor_advice.model.metrics import coverage_at, coverage_risk
 from condor_advice.model.plots import PlotData
 from condor_advice.model.registry import card, manifest
 
