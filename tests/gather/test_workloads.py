@@ -112,7 +112,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CannotRead, match="check the name"):
         read_swf(tmp_path / "missing.swf")
     (tmp_path / "no.txt").write_text("a|b\n1|2\n")
-    with pytest.raises(NotAJobTable, match="names no Submit and State"):
+    with pytest.raises(NotAJobTable, match="no Submit and State in the first line"):
         read_sacct(tmp_path / "no.txt")
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(NotAJobTable, match='no list "jobs"'):
@@ -152,7 +152,7 @@ def test_sacct_reads_units_steps_and_states(tmp_path: Path) -> None:
     assert np.isnan(table["end_time"][3])
     assert table.strings("cluster") == ["", "11", "", ""]
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (7, "no such state: 'EXPLODED'"),
+        (7, "unknown job state: 'EXPLODED'"),
         (8, "3 fields instead of 17"),
     ]
 
@@ -272,7 +272,7 @@ def test_history_files_become_rows_and_bad_ads_are_counted(tmp_path: Path) -> No
     assert table.strings("cluster") == ["ap.example.net#5"] * 2
     assert table["end_time"][1] == 1200.0
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (31, "not of the form Attribute = value"),
+        (31, "not an `Attribute = value` line"),
         (33, "the ad that ends here has no ProcId"),
     ]
 
