@@ -32,12 +32,11 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.fields import read_fields
 from condor_advice.gather.memory import keep_freed_memory
-from condor_advice.gather.reader import ReaderState, read_block
+from condor_advice.gather.reader import BLOCK_BYTES, ReaderState, read_block
 from condor_advice.gather.store import Store
 from condor_advice.gather.words import PADDING
 
 LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
-BLOCK_BYTES = 4 << 20
 LIVE_JOBS = 2000
 TURN_EVENTS = 5000
 COMMAND_EVENTS = 300_000

@@ -121,7 +121,7 @@ def test_without_an_event_log_the_error_says_which_setting_is_missing(
         text=True,
     )
     assert result.returncode == AdviceError.exit_status
-    assert "sets no EVENT_LOG" in result.stderr
+    assert "EVENT_LOG is not set" in result.stderr
 
 
 def test_many_procs_of_one_cluster_make_one_short_constraint() -> None:

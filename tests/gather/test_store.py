@@ -148,7 +148,7 @@ def test_a_quota_is_said_clearly_whenever_it_is_reached(tmp_path, event_log, lim
     )
     assert limited.returncode == 4
     assert re.search(
-        r"s: cannot read or write the disk .*disk I/O error.*quota.*run the same", limited.stderr
+        r"s: cannot read or write the store .*disk I/O error.*quota.*run the same", limited.stderr
     )
     assert "Traceback" not in limited.stderr
     again = subprocess.run(command, capture_output=True, text=True)

@@ -89,7 +89,9 @@ def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store:
     assert result.stdout == f"{good}: 2 new events\n"
     errors = result.stderr.splitlines()
     assert len(errors) == 3
-    assert errors[0].startswith(f"condor-advice: {prose}: nothing in its first 28 bytes is an")
+    assert errors[0].startswith(
+        f"condor-advice: {prose}: no HTCondor job event in its first 28 bytes"
+    )
     assert errors[1] == f"condor-advice: {tmp_path}: is a directory; name the event log itself"
     assert errors[2].startswith(f"condor-advice: {tmp_path / 'none.log'}: no such file;")
     found = status(store)
@@ -104,7 +106,7 @@ def test_a_disk_that_fails_stops_one_log_and_no_other(tmp_path: Path, store: Pat
     result = advice("gather", failing, log, "--store", store)
     assert result.returncode == 1
     assert result.stdout == f"{log}: 1 new events\n"
-    assert result.stderr == f"condor-advice: {failing}: cannot be read: Input/output error\n"
+    assert result.stderr == f"condor-advice: {failing}: cannot read the log: Input/output error\n"
 
 
 def test_a_log_may_have_the_longest_name_there_is(tmp_path: Path, store: Path) -> None:
@@ -222,7 +224,7 @@ def test_a_damaged_cursor_is_said_to_be_damaged(tmp_path: Path, store: Path, dam
     assert shown.returncode == 0, "other logs are shown"
     for text in (result.stderr, shown.stdout):
         said = " ".join(text.split())
-        assert "how far it was read is damaged in the store" in said
+        assert "its cursor in the store is damaged" in said
         assert "move the store away and gather the logs again" in said
 
 
