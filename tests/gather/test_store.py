@@ -200,7 +200,7 @@ def test_a_damaged_piece_is_refused_and_never_returned_as_a_log(tmp_path, log):
 def test_another_programs_database_is_not_touched(tmp_path):
     with sqlite3.connect(tmp_path / "s") as db:
         db.execute("CREATE TABLE mine (x)")
-    with pytest.raises(StoreDamaged, match="not a store of condor-advice"):
+    with pytest.raises(StoreDamaged, match="not a condor-advice store"):
         Store(tmp_path / "s")
 
 
@@ -237,7 +237,9 @@ def test_a_failed_migration_changes_nothing(tmp_path, log, monkeypatch):
 
 
 def test_no_store_yet_says_how_to_make_one(tmp_path):
-    with pytest.raises(AdviceError, match="no store yet; make it with .condor-advice gather") as e:
+    with pytest.raises(
+        AdviceError, match="no store yet; create it with .condor-advice gather"
+    ) as e:
         Store(tmp_path / "s", readonly=True)
     assert e.value.exit_status == 4
 
