@@ -1,9 +1,9 @@
-# `make demo` and `make test` are all that is needed; `make help` lists the rest.
-# Works from any directory: `make -C DIR test` and `make -f DIR/Makefile test` as well.
+# `make demo` and `make test` are usually enough; `make help` lists the rest.
+# Works from any directory: `make -C DIR test` or `make -f DIR/Makefile test`.
 
 ifneq ($(lastword $(MAKEFILE_LIST)),Makefile)
 
-# Read from elsewhere with -f: begin again where the Makefile is.
+# Called with -f from another directory: run make again in the Makefile's directory.
 GOALS := $(or $(MAKECMDGOALS),help)
 .PHONY: $(GOALS)
 $(GOALS):
@@ -14,30 +14,30 @@ else
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-# Tests on the pool mostly wait, so two files at a time take little more than half the time.
+# Pool tests mostly wait, so running two files at a time takes little more than half the time.
 PYTEST_ARGS ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help:
 	@echo 'make demo       advice for the held jobs of a real event log, without a pool'
-	@echo 'make test       all tests, on a real HTCondor pool set up in .pool/'
-	@echo 'make check      all that CI runs: lint and test'
+	@echo 'make test       all tests, with a real HTCondor pool in .pool/'
+	@echo 'make check      everything CI runs: lint and test'
 	@echo 'make lint       ruff and mypy'
-	@echo 'make bench      every benchmark, one JSON line each'
+	@echo 'make bench      all benchmarks; each prints JSON lines'
 	@echo 'make results    the same, written to docs/results.md (BENCH=name: only that one)'
 	@echo 'make soak       a day of a busy access point in 12 minutes, plotted to out/'
-	@echo 'make man        the man page and the shell completions, from the help'
-	@echo 'make pool       HTCondor in .pool/, unless condor_master is on PATH'
+	@echo 'make man        write the man page and the shell completions'
+	@echo 'make pool       install HTCondor in .pool/, unless condor_master is on PATH'
 	@echo 'make condor_checkpoint.pyz    the in-job hook as one file, for transfer_input_files'
-	@echo 'make clean      remove what builds and tests left; distclean: also .venv and .pool'
+	@echo 'make clean      remove build and test files; distclean: also .venv and .pool'
 
 # ---- the virtual environment: the core for the demo, everything for the tests -----------
-# The stamps say what is installed; they are as old as the last install, and pyproject.toml
-# is what decides whether that is still right.
+# Stamp files record what is installed. If pyproject.toml is newer than a stamp, make installs
+# again.
 
 .venv/made: tools/make_venv.py
-	@echo 'making .venv'
+	@echo 'creating .venv'
 	@$(PYTHON) tools/make_venv.py .venv
 	@touch $@
 
@@ -47,21 +47,21 @@ help:
 	@touch $@
 
 .venv/dev: pyproject.toml | .venv/made
-	@echo 'installing all that tests need into .venv (some hundred megabytes)'
+	@echo 'installing everything the tests need into .venv (several hundred megabytes)'
 	@$(PIP) install --editable '.[dev]'
 	@touch .venv/core $@
 
-# ---- what people ask for ----------------------------------------------------------------
+# ---- commands ---------------------------------------------------------------------------
 
 .PHONY: demo
 demo: .venv/core
 	@$(PY) -m condor_advice demo
 
-# A machine that cannot have a pool still runs the other tests; the reason is on the screen,
-# and again beside each skipped test.
+# A machine without a pool still runs the other tests. The reason is printed here, and again
+# with each skipped test.
 .PHONY: pool
 pool: .venv/dev
-	@$(PY) -m condor_advice.lab.install_pool || echo 'no pool: tests that need one will skip'
+	@$(PY) -m condor_advice.lab.install_pool || echo 'no pool: tests that need one will be skipped'
 
 .PHONY: test
 test: .venv/dev pool
@@ -92,7 +92,7 @@ man: .venv/core
 results: .venv/dev
 	@$(PY) tools/write_results.py $(BENCH)
 
-# One file with the hook, its command and its model; needs no .venv.
+# One file with the hook, its command and its model. Does not need .venv.
 condor_checkpoint.pyz: tools/make_pyz.py $(wildcard checkpoint/*.py) checkpoint/model.json
 	@$(PYTHON) tools/make_pyz.py $@
 

@@ -1,4 +1,4 @@
-"""`python -m condor_advice` is the same as `condor-advice`."""
+"""Run condor-advice with `python -m condor_advice`."""
 
 from condor_advice.advise.front import main
 

@@ -1,7 +1,7 @@
-"""HTCondor's words: event logs, job ads and workload logs, into events in the store.
+"""Read event logs, job ads and workload logs, and keep their events in the store.
 
-These are the names that other rooms use most. Each is imported when it is first asked for,
-since a command starts faster without the modules that it does not need.
+These are the names that other packages use most. Each module is imported on first use, so that
+a command starts without the modules it does not need.
 """
 
 from __future__ import annotations

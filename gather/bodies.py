@@ -1,4 +1,4 @@
-"""One event's words to attributes, under the names that HTCondor itself gives them."""
+"""Parse the text of one event into attributes, under HTCondor's own names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from condor_advice.gather.classads import assignment, classad_value
 
 Ad = dict[str, Any]
 
-# Every event has these; they are told by the event itself, not by its ad.
+# Every event has these; JobEvent keeps them as fields of its own, not in its ad.
 HEADER_ATTRIBUTES = frozenset(
     ("Cluster", "Proc", "Subproc", "EventTime", "EventTypeNumber", "MyType")
 )
@@ -57,7 +57,7 @@ TRANSFER_TYPES = {
 
 
 def parse_body(kind: int, text: str) -> Ad:
-    """Return the attributes of a text event, given what follows its time stamp."""
+    """Return the attributes of a text event, given the text after its time stamp."""
     head, *lines = text.splitlines() or [""]
     return _PARSERS.get(kind, _nothing)(head, lines)
 
@@ -67,7 +67,7 @@ def _nothing(head: str, lines: list[str]) -> Ad:
 
 
 def _after(head: str, words: str) -> str | None:
-    """Return what follows `words` in the header, if they are there."""
+    """Return what follows `words` in the header, or None."""
     return head.split(words, 1)[1].strip() if words in head else None
 
 
@@ -77,9 +77,9 @@ def _put(ad: Ad, name: str, value: object) -> None:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return a reason's lines as one text; HTCondor indents each.
+    """Return a reason's lines as one text, without HTCondor's indentation.
 
-    An empty line ends it: what follows tells how the job ended on the execution point.
+    An empty line ends the reason: what follows says how the job ended on the execution point.
     """
     return "\n".join(line.strip() for line in lines).strip().split("\n\n")[0]
 
@@ -101,7 +101,7 @@ def _submit(head: str, lines: list[str]) -> Ad:
             continue
         if text.startswith("["):
             ad["StructuredNotes"] = classad_value(text)
-        elif text.startswith("DAG Node: "):  # the wording before the structured one
+        elif text.startswith("DAG Node: "):  # as written by older versions of HTCondor
             ad["StructuredNotes"] = {"DAGNodeName": text.removeprefix("DAG Node: ")}
         notes.append(text)
     # The schedd writes log notes (DAGMan's node among them) before user notes.
@@ -128,7 +128,7 @@ def _executable_error(head: str, lines: list[str]) -> Ad:
 
 
 def _usages(lines: list[str]) -> Ad:
-    """Read the lines that many events share: CPU times, bytes, sizes, the resource table."""
+    """Read the lines common to many events: CPU times, bytes, sizes, the resource table."""
     ad: Ad = {}
     columns: list[tuple[str, int]] = []
     for line in lines:
@@ -155,13 +155,13 @@ def parse_resource(line: str, headline: str) -> Ad:
 
 
 def resource_name(line: str) -> str | None:
-    """Return what a row of the resource table is about; None when it is not such a row."""
+    """Return the resource of a row of the resource table; None if it is not such a row."""
     match = _RESOURCE.match(line)
     return match[1] if match else None
 
 
 def column_ends(line: str) -> list[tuple[str, int]]:
-    """Return the table's columns after the colon with where their cells end."""
+    """Return the titles of the columns after the colon, and where their cells end."""
     begin = line.index(":") + 1
     return [(m[0], begin + m.end()) for m in re.finditer(r"\S+", line[begin:])]
 
@@ -169,8 +169,8 @@ def column_ends(line: str) -> list[tuple[str, int]]:
 def _resource(ad: Ad, name: str, line: str, columns: list[tuple[str, int]]) -> None:
     """Read one row of the resource table into `XUsage`, `RequestX`, `X` and `AssignedX`.
 
-    Cells are aligned to the right under their titles and may be blank; a number that is
-    too wide for its cell pushes the others to the right, so the nearest title counts.
+    Cells are right-aligned under their titles and may be blank. A number too wide for its cell
+    pushes the others to the right, so a cell belongs to the nearest title.
     """
     patterns = {"Usage": "{}Usage", "Request": "Request{}", "Allocated": "{}", "Assigned": ""}
     begin = line.index(":") + 1
@@ -272,7 +272,7 @@ def _held(head: str, lines: list[str]) -> Ad:
     ad: Ad = {}
     body = [line for line in lines if not _codes(ad, line, "HoldReasonCode", "HoldReasonSubCode")]
     reason = _reason(body)
-    # HTCondor writes this sentence where it has no reason, and reads it back as none.
+    # HTCondor writes this if it has no reason, and reads it back as none.
     _put(ad, "HoldReason", "" if reason == "Reason unspecified" else reason)
     return ad
 

@@ -1,7 +1,7 @@
-"""ClassAd text as HTCondor writes it to logs and history files, one `Attribute = value` a line.
+"""Read ClassAds from logs and history files: one `Attribute = value` per line.
 
-This is the old syntax, in which a backslash stands for itself; only before a quote does it make
-that quote part of the string.
+This is the old ClassAd syntax: a backslash is an ordinary character, except before a quote,
+which it makes part of the string.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=(?![=?!])\s*(.*?)\s*$", re.DOTALL)
 _INTEGER = re.compile(r"-?\d+")
 _REAL = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
-# What can hide a separator: strings, and whatever opens or closes a list, an ad or a call.
+# A separator does not count inside a string, a list, an ad or a function call.
 _MARK = re.compile(r'"(?:\\"|[^"])*"|[][{}();,]')
 
 
 def assignment(line: str) -> tuple[str, Any] | None:
-    """Return the attribute of a line and its value; None when the line has another form."""
+    """Return a line's attribute and value; None if the line is not an assignment."""
     match = ASSIGNMENT.match(line)
     return (match[1], classad_value(match[2])) if match else None
 
 
 def classad_value(text: str) -> Any:
-    """Return a literal, list or ad as a Python value; an expression stays text."""
+    """Return a literal, list or ad as a Python value; keep an expression as text."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         inside = text[1:-1]
-        # A quote that no backslash precedes ends a string: then this is `"a" + "b"`.
+        # An unescaped quote ends the string, so this is an expression such as `"a" + "b"`.
         return text if '"' in inside.replace('\\"', "") else inside.replace('\\"', '"')
     if _INTEGER.fullmatch(text):
         return int(text)
@@ -44,7 +44,7 @@ def classad_value(text: str) -> Any:
 
 
 def _pieces(text: str, separator: str) -> Iterator[str]:
-    """Cut at the separators that stand in no string, list, ad or call."""
+    """Split at the separators outside strings, lists, ads and function calls."""
     begin = depth = 0
     for mark in _MARK.finditer(text):
         if mark[0] in ("[", "{", "("):

@@ -1,4 +1,4 @@
-"""Local times of an event log to UTC, with the repeated autumn hour resolved by order."""
+"""Convert an event log's local times to UTC; log order resolves the repeated autumn hour."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from condor_advice.gather.errors import UsageError
 
 Int64s = npt.NDArray[np.int64]
 
-# Events of one log may be out of order by a little: each daemon stamps its own. Within
-# the repeated hour a step back of more than this is the clock change, not disorder.
+# Events in a log may be slightly out of order, because each daemon writes its own time stamps.
+# Within the repeated hour, a larger step back than this is the clock change.
 DISORDER_SECONDS = 60
-# No event log has dates outside these.
+# No event log has dates outside this range.
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 
 
 def find_zone(name: str | None = None) -> tzinfo:
-    """Return the zone called `name`, or the machine's own when there is no name."""
+    """Return the time zone called `name`, or the machine's own if `name` is None."""
     if name is None:
         name = os.environ.get("TZ", "").removeprefix(":") or "/etc/localtime"
     if name.startswith("/"):  # as in TZ=:/etc/localtime, which many machines set
@@ -37,23 +37,22 @@ def find_zone(name: str | None = None) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise UsageError(
-            f"time zone {name!r} is not known on this machine; "
-            "give a name such as America/Chicago or UTC"
+            f"unknown time zone {name!r}; give a name such as America/Chicago or UTC"
         ) from None
 
 
 class Clock:
-    """Turns seconds of local wall time into seconds of UTC, whole columns at a time."""
+    """Converts columns of local times, in seconds, to UTC."""
 
     def __init__(self, zone: tzinfo) -> None:
         self.zone = zone
         self._years: dict[int, list[tuple[int, int, int]]] = {}
 
     def to_utc(self, local: Int64s, last_utc: int | None) -> Int64s:
-        """Convert `local`, in log order; `last_utc` is the last event before these.
+        """Convert `local`, in log order; `last_utc` is the time of the event before these.
 
-        A wall time that occurs twice takes its first meaning, unless that would put it
-        well before its predecessor in the log: then the clock has been set back.
+        A local time that occurs twice means its first occurrence, unless that would put it
+        well before the preceding event: then the clock has been set back.
         """
         if len(local) == 0 or self.zone is UTC:
             return local
@@ -63,17 +62,17 @@ class Clock:
             return local - self._offset_at(int(local[0]))
         day = 86400
         near = (c for c in changes if local.min() - day <= c[0] <= local.max() + day)
-        if not any(near):  # nearly always: one offset for the whole block
+        if not any(near):  # the usual case: one offset for the whole block
             return local - self._offset_at(int(local[0]))
         moments = np.array([moment for moment, _, _ in changes], dtype=np.int64)
         before = np.array([offset for _, offset, _ in changes], dtype=np.int64)
         after = np.array([offset for _, _, offset in changes], dtype=np.int64)
-        # A change of the clock takes hold, on the wall, at the later of its two readings.
+        # In local time, a clock change takes effect at the later of its two readings.
         walls = moments + np.maximum(before, after)
         offsets = np.append(before, after[-1])
         index = np.searchsorted(walls, local, side="right")
         utc: Int64s = local - offsets[index]
-        # The repeated hour lies just before the wall time of a change that sets back.
+        # The repeated hour lies just before the local time of a change that sets the clock back.
         upcoming = np.minimum(index, len(walls) - 1)
         repeated = (index < len(walls)) & (
             local >= walls[upcoming] - np.maximum(before - after, 0)[upcoming]
@@ -94,19 +93,19 @@ class Clock:
     def _changes(self, year: int) -> list[tuple[int, int, int]]:
         """Return the clock changes of one UTC year: (UTC second, offset before, after).
 
-        zoneinfo does not tell its transitions, so they are found by halving, week by
-        week: no zone changes its clock and changes it back within one.
+        zoneinfo does not list its transitions, so search each week by bisection: no zone
+        changes its clock twice within a week.
         """
         if year not in self._years:
-            found = []
+            changes = []
             step = int(timedelta(days=7).total_seconds())
             start = int(datetime(max(year, 1970), 1, 1, tzinfo=UTC).timestamp())
             end = int(datetime(max(year, 1970) + 1, 1, 1, tzinfo=UTC).timestamp())
             offset = self._offset_at(start)
             for low in range(start, end, step):
                 high = min(low + step, end)
-                then = self._offset_at(high)
-                if then != offset:
+                next_offset = self._offset_at(high)
+                if next_offset != offset:
                     early, late = low, high
                     while late - early > 1:
                         middle = (early + late) // 2
@@ -114,15 +113,15 @@ class Clock:
                             early = middle
                         else:
                             late = middle
-                    found.append((late, offset, then))
-                    offset = then
-            self._years[year] = found if year >= 1970 else []
+                    changes.append((late, offset, next_offset))
+                    offset = next_offset
+            self._years[year] = changes if year >= 1970 else []
         return self._years[year]
 
 
 def days_since_1970(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
-    """Return the days from 1970-01-01 to dates of the Gregorian calendar."""
-    # Years that begin in March have their leap day at the end, so months are regular.
+    """Return the number of days from 1970-01-01 to Gregorian dates."""
+    # Years that begin in March have their leap day at the end, so month lengths are regular.
     shifted = (month + 9) % 12
     year = year - (month <= 2)
     leaps = year // 4 - year // 100 + year // 400
@@ -130,5 +129,5 @@ def days_since_1970(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
 
 
 def _year_of(seconds: int) -> int:
-    """Return the calendar year of a wall time given as seconds since 1970."""
+    """Return the calendar year of a local time given as seconds since 1970."""
     return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).year

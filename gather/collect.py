@@ -1,4 +1,4 @@
-"""Read several logs into one store, once or for as long as it is wanted."""
+"""Read several logs into one store, once or continuously."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY_FILES = 10_000  # rotations of one log, all of which are looked at at once
 
 @dataclass
 class Gathered:
-    """What came of one log."""
+    """What was read from one log."""
 
     log: str
     events: int = 0
@@ -70,7 +70,7 @@ class Collector:
             self._watcher.wake()
 
     def unread_bytes(self) -> int:
-        """How much there is to read now, over all logs that can be read."""
+        """Return how many bytes there are to read now, over all readable logs."""
         total = 0
         for log in self.gathered:
             with contextlib.suppress(AdviceError, OSError):
@@ -78,7 +78,7 @@ class Collector:
         return total
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
-        """Read all that is new in each log."""
+        """Read everything new in each log."""
         _allow_open_files(MANY_FILES)
         if len(self.gathered) == 1:
             # Nothing in another log can come before its events, so they may be used at once.
@@ -101,7 +101,7 @@ class Collector:
         return advance
 
     def follow(self, progress: Callable[[int], None] = lambda _: None) -> None:
-        """Read all that is new, and what comes, until `stop`."""
+        """Read everything new, and continue until `stop`."""
         self._crowded = not _allow_open_files(2 * len(self.gathered) + 64)
         with self._watching() as watcher:
             while not self._stopping:
@@ -135,7 +135,7 @@ class Collector:
         return self._tails[log]
 
     def _advance(self, log: str, progress: Callable[[int], None]) -> float | None:
-        """Read one log; what is wrong with it must not keep the others from being read."""
+        """Read one log; an error in it must not stop the others from being read."""
         found = self.gathered[log]
         state = _state_of(log)  # before it is read: what comes while it is must not be missed
         if state == found.seen:
@@ -172,13 +172,13 @@ def _state_of(log: str) -> tuple[int, ...]:
 
 
 def _no_progress(_: int) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 def _allow_open_files(wanted: int) -> bool:
-    """Each followed log is kept open; the usual limit of 1024 may be too low.
+    """Raise the limit of open files, since every followed log stays open.
 
-    False when so many cannot be had.
+    Return whether `wanted` files can be open.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -1,4 +1,4 @@
-"""HTCondor's vocabulary: a job, its status, the kinds of event, the hold codes, one event."""
+"""HTCondor's vocabulary: job ids, job status, event types, hold codes and events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
-# HTCondor writes nothing beyond these: its job ids have 32 bits, event numbers three digits.
+# HTCondor's limits: job ids have 32 bits, event numbers three digits.
 MAX_ID = (1 << 31) - 1
 MAX_TYPE = 999
 
@@ -28,8 +28,8 @@ class JobId:
 class JobEventType(IntEnum):
     """The event numbers of HTCondor's job event log, by HTCondor's names.
 
-    A number that HTCondor adds later is kept: `JobEventType(73)` is a member called
-    `EVENT_073`, so that no event is lost for want of a name.
+    A number that a newer HTCondor adds is accepted: `JobEventType(73)` is a member called
+    `EVENT_073`, so no event is lost because its type is unknown.
     """
 
     SUBMIT = 0
@@ -105,8 +105,8 @@ class JobStatus(IntEnum):
 class HoldCode(IntEnum):
     """The values of HoldReasonCode, by the names in HTCondor's condor_holdcodes.h.
 
-    Code read from a log stays a plain int: a newer HTCondor may add codes. An `IntEnum` compares
-    equal to it.
+    A code read from a log stays a plain int, because a newer HTCondor may add codes. A member
+    compares equal to its number.
     """
 
     UNSPECIFIED = 0
@@ -169,10 +169,10 @@ SUBMITTING_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event of one job, as its log has it."""
+    """One event of one job, as logged."""
 
     job: JobId
     type: JobEventType
     time: datetime  # timezone-aware, always UTC
     ad: Mapping[str, Any]  # ClassAd spelling kept: ad["HoldReasonCode"]
-    text: str = field(default="", repr=False)  # the log's own words
+    text: str = field(default="", repr=False)  # the event as it stands in the log

@@ -1,10 +1,9 @@
-"""The fields of a block's events as columns, for reading millions of events at once.
+"""Read the fields of a block's events as columns, for millions of events at once.
 
-`EventColumns.ad(row)` reads one event in plain Python and is the reference; this module
-reads the same fields of all text events of a block with NumPy. A field has values only for
-the events that carry it: the rows are given beside the values. Lines in an unusual layout go
-to the reference reader, one by one. JSON and XML events have been parsed already; their ads
-become columns.
+`EventColumns.ad(row)` reads one event in plain Python and is the reference. This module reads the
+same fields of all text events of a block with NumPy. A field has values only for the events that
+have it, so each column comes with its rows. Lines in an unusual layout go to the reference reader
+one by one. The layouts of JSON and XML events are known already; their attributes become columns.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Texts:
 class Values:
     """An attribute of JSON and XML events: the events that have it, and its values there.
 
-    Values are decoded when they are asked for.
+    Values are decoded on access.
     """
 
     data: bytes = field(repr=False)
@@ -86,7 +85,7 @@ class Values:
     parsed: list[tuple[int, Any]] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield (row, value), not in the order of the log."""
+        """Yield (row, value), not in log order."""
         from condor_advice.gather.objects import parse_value
 
         for rows, attribute in self.laid_out:
@@ -109,11 +108,11 @@ class Values:
 
 @dataclass(slots=True)
 class Fields:
-    """All fields of a block, by HTCondor's names for them.
+    """All fields of a block, by HTCondor's names.
 
-    CPU times are seconds, split into user and system: `RunRemoteUsageUsr` and so on. The
-    attributes of 028 events are texts as the ClassAd has them, strings in quotes. JSON and XML
-    events have all their attributes in `values`.
+    CPU times are in seconds, split into user and system: `RunRemoteUsageUsr` and so on.
+    Attributes of 028 events are ClassAd text, with strings in quotes. Attributes of JSON and XML
+    events are all in `values`.
     """
 
     count: int
@@ -123,11 +122,11 @@ class Fields:
     values: dict[str, Values] = field(default_factory=dict)
 
     def dense(self, name: str) -> Floats:
-        """Return a numeric field as one value per event, NaN where an event has none."""
+        """Return a numeric field with one value per event, NaN where an event has none."""
         values = np.full(self.count, np.nan)
         if name in self.numbers:
-            found = self.numbers[name]
-            values[found.rows] = found.values
+            column = self.numbers[name]
+            values[column.rows] = column.values
         return values
 
 
@@ -141,12 +140,12 @@ def read_fields(columns: EventColumns) -> Fields:
 
 
 def _object_values(columns: EventColumns) -> dict[str, Values]:
-    """Gather the attributes of JSON and XML events."""
+    """Return the attributes of JSON and XML events, by name."""
     values: dict[str, Values] = {}
     left = columns.form != TEXT
     for layout in columns.layouts():
         rows = np.searchsorted(columns.start, layout.start)
-        # The block may have ended before some of these events, or they have no job or time.
+        # Some of these events may be beyond the end of the block, or have no job or time.
         known = np.append(columns.start, -1)[rows] == layout.start
         left[rows[layout.good & known]] = False
         for name, attribute in layout.attributes.items():
@@ -163,13 +162,13 @@ def _object_values(columns: EventColumns) -> dict[str, Values]:
 
 
 _NUMERIC = (INTEGER, REAL, BOOLEAN)
-_NO_TEXT = 999  # stands for the number of an event that is JSON or XML
+_NO_TEXT = 999  # used as the type of JSON and XML events
 _SENT, _RECEIVED = 83, 82  # S and R
 _BLANK, _COLON, _POINT, _QUOTE = 32, 58, 46, 34
 _TAB, _EQUALS = 9, 61
-_NAME_WORDS, _MOST_NAME_WORDS = 4, 8  # of `Name = `; longer ones are read one by one
+_NAME_WORDS, _MOST_NAME_WORDS = 4, 8  # for `Name = `; longer names are read one by one
 _RESOURCES = ("Cpus", "Disk", "GPUs", "Memory")
-# The rows of the table of a terminated job's resources, by how they begin.
+# The rows of a terminated job's resource table, by their first eight bytes.
 _TABLE = {
     "Cpus": b"Cpus    ",
     "Disk": b"Disk (KB",
@@ -182,7 +181,7 @@ _COLUMNS = ("Usage", "Request", "Allocated")
 
 
 def _titles(resource: str) -> list[str]:
-    """Return what HTCondor calls the columns of the table for one resource."""
+    """Return HTCondor's names for the columns of one resource."""
     return [resource + "Usage", "Request" + resource, resource]
 
 
@@ -208,13 +207,13 @@ _USER_DAYS, _SYSTEM_DAYS = word(b"\t\tUsr 0 "), word(b", Sys 0 ")
 _CELL_MASK, _CELL_SHAPE = word(b"\0\xff\xff"), word(b"\0: ")
 _GAP_MASK, _GAP_SHAPE = word(b"\0\0\0\0\xff\xff"), word(b"\0\0\0\0  ")
 _BLANKS = word(b" " * 8)
-# A cell such as `    0.25`, its point taken out: `     025`.
+# A cell such as `    0.25`, with its point removed: `     025`.
 _BEFORE_POINT, _BEHIND_POINT = word(b"\0" + b"\xff" * 5), word(b"\0" * 6 + b"\xff" * 2)
 _BLANK_FIRST = word(b" ")
 
 
 def _kinds(*kinds: int) -> Bools:
-    """Return a table that tells for every event number whether it is one of these."""
+    """Return a boolean table over all event numbers, true for these."""
     table = np.zeros(1000, np.bool_)
     table[list(kinds)] = True
     return table
@@ -226,10 +225,10 @@ _HAS_TERMINATION = _kinds(4, 5, 15, 16)
 
 
 def _begins(loaded: Words, text: bytes) -> Bools:
-    """Tell which words begin with `text`, of up to eight bytes."""
+    """Return which words begin with `text`, up to eight bytes."""
     mask = word(b"\xff" * len(text))
-    found: Bools = (loaded & mask) == word(text)
-    return found
+    begins: Bools = (loaded & mask) == word(text)
+    return begins
 
 
 class _FieldReader:
@@ -242,18 +241,18 @@ class _FieldReader:
         self.words = BlockWords(padded)
         self.has_cr = b"\r" in padded
         self.fields = Fields(len(columns))
-        self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, places
-        self.asked_codes: list[tuple[str, Int64s, Int64s]] = []  # and with a subcode behind them
+        self.asked: list[tuple[str, Int64s, Int64s]] = []  # numbers to read: name, rows, positions
+        self.asked_codes: list[tuple[str, Int64s, Int64s]] = []  # and those followed by a subcode
         self.head = columns.head
         self.starts, self.first, self.opening, self.closing = columns.frame()
         text = columns.form == TEXT
         self.kind = np.where(text, columns.type, _NO_TEXT)
-        # For every line of the block the event that was opened last; -1 before the first.
+        # For each line of the block, the event opened last; -1 before the first.
         before = int(self.opening[0]) if len(columns) else len(self.first)
         until = np.append(self.opening[1:], len(self.first))[: len(columns)]
         spans = np.append(before, until - self.opening)
         self.row = np.repeat(np.arange(-1, len(columns)), spans)
-        # The rule: all is text, and each event begins where the one before has ended.
+        # The usual case: all events are text, and each begins where the one before ends.
         self.whole = (
             before == 0
             and bool(text.all())
@@ -264,7 +263,7 @@ class _FieldReader:
         """Return the lines of bodies that begin with a tab."""
         lines = np.flatnonzero(self.first == _TAB)
         if len(lines) and self.whole and lines[-1] < self.closing[-1]:
-            return lines  # no line that opens or closes an event begins so
+            return lines  # lines that open or close an event never begin with a tab
         return self._inside(lines)
 
     def _inside(self, lines: Int64s) -> Int64s:
@@ -276,26 +275,26 @@ class _FieldReader:
         return kept
 
     def _kinds(self, lines: Int64s) -> Int64s:
-        """Return the numbers of the events that lines belong to."""
+        """Return the types of the events that lines belong to."""
         kinds: Int64s = self.kind[self.row[lines]]
         return kinds
 
     def _ends(self, lines: Int64s) -> Int64s:
-        """Return where lines of the block end, without what ends them."""
+        """Return where lines end, without their line terminators."""
         ends: Int64s = self.starts[lines + 1] - 1
         if self.has_cr:
             ends -= self.bytes[ends - 1] == 13
         return ends
 
     def read(self) -> Fields:
-        """Read all families of fields, each from the lines that look like it."""
+        """Read all groups of fields, each from the lines that look like it."""
         self._headers()
         tabbed = self._tabbed()
         second = self.bytes[self.starts[tabbed] + 1]
 
         def with_second(chosen: Bools) -> Int64s:
-            found: Int64s = tabbed[np.flatnonzero(chosen)]
-            return found
+            lines: Int64s = tabbed[np.flatnonzero(chosen)]
+            return lines
 
         self._numbers(with_second((second >= 48) & (second <= 57)))
         self._cpu_times(with_second((second == _TAB) | (second == 85)))
@@ -324,38 +323,38 @@ class _FieldReader:
         self._transfers(self._header_lines(40, b""))
 
     def _header_lines(self, kind: int, text: bytes) -> Int64s:
-        found = np.flatnonzero(self.kind == kind)
-        return found[_begins(self.words[self.head[found]], text)] if text else found
+        rows = np.flatnonzero(self.kind == kind)
+        return rows[_begins(self.words[self.head[rows]], text)] if text else rows
 
     def _header_host(self, name: str, kind: int, at: int) -> None:
-        found = self._header_lines(kind, b"")
-        found = found[_begins(self.words[self.head[found] + at], b"host: ")]
-        self._text(name, found, self.head[found] + at + 6, self._ends(self.opening[found]))
+        rows = self._header_lines(kind, b"")
+        rows = rows[_begins(self.words[self.head[rows] + at], b"host: ")]
+        self._text(name, rows, self.head[rows] + at + 6, self._ends(self.opening[rows]))
 
-    def _error_hosts(self, found: Int64s) -> None:
-        """Read `Error from starter on HOST:`; the daemon is nearly always the starter."""
-        usual = _begins(self.words[self.head[found] + 11], b"starter ")
-        found = found[usual]
-        end = self._ends(self.opening[found])
+    def _error_hosts(self, rows: Int64s) -> None:
+        """Read `Error from starter on HOST:`; other daemons are rare and left out."""
+        usual = _begins(self.words[self.head[rows] + 11], b"starter ")
+        rows = rows[usual]
+        end = self._ends(self.opening[rows])
         end = end - (self.bytes[end - 1] == _COLON)
-        self._text("ExecuteHost", found, self.head[found] + 22, end)
+        self._text("ExecuteHost", rows, self.head[rows] + 22, end)
 
-    def _transfers(self, found: Int64s) -> None:
-        """Read `Started transferring input files` and its like."""
-        head = self.words.fetch(self.head[found], 4)
-        kinds = np.zeros(len(found))
+    def _transfers(self, rows: Int64s) -> None:
+        """Read `Started transferring input files` and similar lines."""
+        head = self.words.fetch(self.head[rows], 4)
+        kinds = np.zeros(len(rows))
         for base, text, at in ((1, b"Entered ", 26), (2, b"Started ", 21), (3, b"Finished", 22)):
             these = np.flatnonzero(head[0] == word(text))
             direction = byte_of(head[at // 8][these], at % 8)
             # i for input, o for output.
             kinds[these] = (direction == 105) * base + (direction == 111) * (base + 3)
         known = np.flatnonzero(kinds)
-        self._add("Type", found[known], kinds[known])
+        self._add("Type", rows[known], kinds[known])
 
     # Body lines.
 
     def _numbers(self, lines: Int64s) -> None:
-        """Read `\\t123  -  Run Bytes Sent By Job` and its like."""
+        """Read `\\t123  -  Run Bytes Sent By Job` and similar lines."""
         at = self.starts[lines] + 1
         value, count = digits(self.words, at)
         at += count
@@ -376,12 +375,12 @@ class _FieldReader:
 
     def _cpu_times(self, lines: Int64s) -> None:
         """Read `Usr 0 00:01:02, Sys 0 00:00:03  -  Run Remote Usage`."""
-        found = self.words.fetch(self.starts[lines], 6)
-        days, more = found[0], found[2]
+        loaded = self.words.fetch(self.starts[lines], 6)
+        days, more = loaded[0], loaded[2]
         # Nearly always two tabs and less than ten days.
         usual = ((days & _DAYS_MASK) == _USER_DAYS) & ((more & _DAYS_MASK) == _SYSTEM_DAYS)
-        user, system = _seconds(found[1], days), _seconds(found[3], more)
-        label, row = word_in(found, 37), self.row[lines]
+        user, system = _seconds(loaded[1], days), _seconds(loaded[3], more)
+        label, row = word_in(loaded, 37), self.row[lines]
         odd = np.flatnonzero(~usual)
         if len(odd):
             label[odd], user[odd], system[odd] = self._odd_cpu_times(lines[odd])
@@ -391,7 +390,7 @@ class _FieldReader:
             self._add(name + "Sys", row[these], system[these])
 
     def _odd_cpu_times(self, lines: Int64s) -> tuple[Words, Int64s, Int64s]:
-        """Read such lines with one tab or many days: label, user and system time."""
+        """Read such lines with one tab or ten days and more: label, user and system time."""
         at = self.starts[lines] + 1
         at += self.bytes[at] == 9
         fits = _begins(self.words[at], b"Usr ")
@@ -409,23 +408,23 @@ class _FieldReader:
         """Read the rows of the table of partitionable resources.
 
         `\\t   Memory (MB)          :       66       64        64 `: the colon and the right
-        ends of the cells stand at fixed places unless a name or a number needs more room.
+        ends of the cells are at fixed places unless a name or a number is wider.
         """
         kind = self._kinds(lines)
         lines = lines[(kind == 4) | (kind == 5)]
         at = self.starts[lines]
-        found = self.words.fetch(at, 7)
+        loaded = self.words.fetch(at, 7)
         width = self._ends(lines) - at
-        usual = (found[3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
-        usual &= byte_of(found[4], 3) == _BLANK
-        usual &= (found[5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
-        usual &= (width >= 44) & ((width <= 54) | (byte_of(found[6], 6) <= _BLANK))
+        usual = (loaded[3] & _CELL_MASK) == _CELL_SHAPE  # bytes 25 and 26
+        usual &= byte_of(loaded[4], 3) == _BLANK
+        usual &= (loaded[5] & _GAP_MASK) == _GAP_SHAPE  # bytes 44 and 45
+        usual &= (width >= 44) & ((width <= 54) | (byte_of(loaded[6], 6) <= _BLANK))
         if not usual.all():
             self._odd_tables(lines[~usual])
             lines, at, width = lines[usual], at[usual], width[usual]
-            found = found[:, usual]
-        # Usage, request and allocation of every row at once, and where a cell is not blank.
-        cells = np.stack((word_in(found, 27), word_in(found, 36), word_in(found, 46)))
+            loaded = loaded[:, usual]
+        # Usage, request and allocation of all rows at once, and which cells are filled.
+        cells = np.stack((word_in(loaded, 27), word_in(loaded, 36), word_in(loaded, 46)))
         hundredths = np.flatnonzero(byte_of(cells[0], 5) == _POINT)
         whole, part = cells[0, hundredths] << np.uint64(8), cells[0, hundredths]
         cells[0, hundredths] = (whole & _BEFORE_POINT) | (part & _BEHIND_POINT) | _BLANK_FIRST
@@ -439,23 +438,23 @@ class _FieldReader:
             if not fits.all():
                 filled[:, odd[~fits]] = False
                 self._odd_tables(lines[odd[~fits]])
-        self._add_rows(lines, word_in(found, 4), values, filled)
+        self._add_rows(lines, word_in(loaded, 4), values, filled)
 
     def _add_rows(self, lines: Int64s, name: Words, values: Floats, filled: Bools) -> None:
-        """Add the cells of a table's rows, which begin with `name`; axes: (column, row)."""
+        """Add the cells of table rows, which begin with `name`; axes: (column, row)."""
         places = np.full(len(lines), _NO_PLACE, np.int16)
         for place, text in enumerate(_TABLE.values()):
             places[name == word(text)] = 3 * place
         titles = [*_TITLES]
         other = np.flatnonzero(places == _NO_PLACE)
-        if len(other):  # a pool's own resources
-            found = self.words.fetch(self.starts[lines[other]], _MOST_NAME_WORDS)
-            for group in equal_groups(sum_of(found, first_of(found, _COLON))):
+        if len(other):  # custom resources
+            loaded = self.words.fetch(self.starts[lines[other]], _MOST_NAME_WORDS)
+            for group in equal_groups(sum_of(loaded, first_of(loaded, _COLON))):
                 resource = resource_name(self._line(lines[other[group[0]]]))
                 if resource:
                     places[other[group]] = len(titles)
                     titles += _titles(resource)
-        # Which column of which resource each cell is; then one behind the other.
+        # Find the column and resource of each cell, then sort the cells by these.
         none = np.int16(len(titles))
         places[places == _NO_PLACE] = none
         places = np.where(filled & (places < none), places + _THREE, none)
@@ -466,7 +465,7 @@ class _FieldReader:
             self._add(title, row[first:end], values[first:end])
 
     def _odd_tables(self, lines: Int64s) -> None:
-        """Read rows with cells at other places: these follow from the table's headline."""
+        """Read rows with cells at other places, as given by the table's headline."""
         tabbed = self._tabbed()
         heads = tabbed[self.words[self.starts[tabbed]] == word(b"\tPartiti")]
         head = np.append(heads, -1)[np.searchsorted(heads, lines) - 1]
@@ -475,17 +474,17 @@ class _FieldReader:
         if not len(lines):
             return
         colon = first_of(self.words.fetch(self.starts[lines], _MOST_NAME_WORDS), _COLON)
-        found = self.words.fetch(self.starts[head], _MOST_NAME_WORDS)
-        layout = sum_of(found, self._ends(head) - self.starts[head])
+        loaded = self.words.fetch(self.starts[head], _MOST_NAME_WORDS)
+        layout = sum_of(loaded, self._ends(head) - self.starts[head])
         for group in equal_groups(layout ^ colon.view(np.uint64)):
             self._table(lines[group], self._line(head[group[0]]), int(colon[group[0]]))
 
     def _table(self, lines: Int64s, headline: str, colon: int) -> None:
-        """Read rows that have their colon at one place, under headlines that are alike."""
+        """Read rows with the same colon position, under equal headlines."""
         at, until = self.starts[lines], self._ends(lines)
         left = colon + 1
         values, filled, fits = np.zeros((3, len(at))), np.zeros((3, len(at)), np.bool_), at > -1
-        # Rows may be wider than their headline thinks, by a long name.
+        # A long name makes a row wider than its headline.
         wider = colon - headline.index(":")
         for place, (title, end) in enumerate(column_ends(headline)[:3]):
             right = np.minimum(at + end + wider, until)
@@ -504,9 +503,9 @@ class _FieldReader:
         return self.columns.source[start:end].decode("utf-8", "replace")
 
     def _cells(self, at: Int64s, until: Int64s) -> tuple[Floats, Bools, Bools]:
-        """Read the number between two places of a row.
+        """Read the number between two positions of a row.
 
-        Also returns where there is one, and where there is nothing else between them.
+        Also return which rows have a number there, and which have nothing else there.
         """
         for _ in range(2):  # a cell may be wider than a word
             at = at + blanks(self.words[at])
@@ -523,7 +522,7 @@ class _FieldReader:
         return values, filled, empty | (filled & alone)
 
     def _terminations(self, lines: Int64s) -> None:
-        """Read `(1) Normal termination (return value 0)` and its abnormal twin."""
+        """Read `(1) Normal termination (return value 0)` and `(0) Abnormal termination ...`."""
         lines = lines[_HAS_TERMINATION[self._kinds(lines)]]
         at, row = self.starts[lines], self.row[lines]
         word_at = self.words[at + 1]
@@ -535,11 +534,11 @@ class _FieldReader:
         self._add("TerminatedNormally", row[either], normal[either])
         requeued = (word_at == word(b"(0) Job ")) & (self.words[at + 9] == word(b"terminat"))
         self._add("TerminatedAndRequeued", row[requeued], np.ones(int(requeued.sum())))
-        # A requeued job's reason is the line behind its termination.
+        # A requeued job's reason is on the line after its termination.
         evicted = either & (self._kinds(lines) == 4)
         reason, row = lines[evicted] + 1, row[evicted]
-        there = reason < self.closing[row]
-        reason, row = reason[there], row[there]
+        inside = reason < self.closing[row]
+        reason, row = reason[inside], row[inside]
         self._text("Reason", row, self.starts[reason], self._ends(reason))
 
     def _code_pair(self, name: str, row: Int64s, at: Int64s) -> None:
@@ -547,7 +546,7 @@ class _FieldReader:
             self.asked_codes.append((name, row, at))
 
     def _named(self, lines: Int64s) -> None:
-        """Read the lines that say what they are, and `\\tCode 21 Subcode 102`."""
+        """Read labelled lines, such as `\\tSlotName: ` and `\\tCode 21 Subcode 102`."""
         load, kind = self.words[self.starts[lines]], self._kinds(lines)
         self.code_lines = lines[_begins(load, b"\tCode ") & _HAS_CODES[kind]]
         coded = self.row[self.code_lines]
@@ -570,14 +569,14 @@ class _FieldReader:
             self._number(name, self.row[these], self.starts[these] + len(text))
 
     def _reasons(self) -> None:
-        """Read reasons: the first line of a body, and what follows up to its codes."""
+        """Read reasons: the first line of a body, and what follows up to the codes."""
         codes = np.zeros(len(self.columns) + 1, np.int64)
         codes[self.row[self.code_lines]] = self.starts[self.code_lines]
         lines = self._first_lines(_HAS_REASON[self.kind])
         row, kind = self.row[lines], self._kinds(lines)
         start, end = self.starts[lines], self._ends(lines)
         coded = codes[row]
-        # A held or failed job's reason may have several lines; its codes end it.
+        # A hold reason or remote error may have several lines; the codes end it.
         last = np.where(coded > 0, coded - 1, self.columns.end[row] - 1)
         end = np.where((kind == 12) | (kind == 21), np.maximum(last, start), end)
         empty = (coded == start) | (end <= start + 1)
@@ -595,23 +594,23 @@ class _FieldReader:
         self._text("LogNotes", self.row[notes], self.starts[notes], self._ends(notes))
 
     def _first_lines(self, wanted: Bools) -> Int64s:
-        """Return the first body lines of the wanted events that have a body."""
+        """Return the first body line of each wanted event that has a body."""
         wanted = wanted & (self.closing - self.opening > 1)
         first: Int64s = self.opening[wanted] + 1
         return first
 
     def _attributes(self, lines: Int64s, words: int = _NAME_WORDS) -> None:
         """Read the `Name = value` lines of 028 events, by name."""
-        found = self.words.fetch(self.starts[lines], words)
-        size = first_of(found, _EQUALS) + len("= ")  # of all that stands before the value
+        loaded = self.words.fetch(self.starts[lines], words)
+        size = first_of(loaded, _EQUALS) + len("= ")  # of everything before the value
         long = size > 8 * words
         if long.any():
             if words < _MOST_NAME_WORDS:
                 self._attributes(lines[long], _MOST_NAME_WORDS)
             else:
                 self._odd_attributes(lines[long])
-            lines, size, found = lines[~long], size[~long], found[:, ~long]
-        for group in equal_groups(sum_of(found, size)):
+            lines, size, loaded = lines[~long], size[~long], loaded[:, ~long]
+        for group in equal_groups(sum_of(loaded, size)):
             these, before = lines[group], int(size[group[0]])
             start = self.starts[these]
             front = self.columns.source[int(start[0]) : int(start[0]) + before]
@@ -623,7 +622,7 @@ class _FieldReader:
                 self._odd_attributes(these)
 
     def _odd_attributes(self, lines: Int64s) -> None:
-        """Read such lines one by one: spaced otherwise, or with another kind of name."""
+        """Read such lines with other spacing or unusual names one by one."""
         starts, ends, rows = self.starts[lines], self._ends(lines), self.row[lines]
         for row, start, end in zip(rows, starts, ends, strict=True):
             line = self.columns.source[start:end].decode("utf-8", "replace")
@@ -639,7 +638,7 @@ class _FieldReader:
         return value, after
 
     def _number(self, name: str, row: Int64s, at: Int64s) -> None:
-        """Ask for the number at each place; all of a block are read together."""
+        """Request the number at each position; those of a block are read together."""
         if len(row):
             self.asked.append((name, row, at))
 
@@ -651,7 +650,7 @@ class _FieldReader:
     def _read_asked(
         self, asked: list[tuple[str, Int64s, Int64s]], suffix: str = ""
     ) -> list[tuple[str, Int64s, Int64s]]:
-        """Read numbers of several fields at once; returns the same fields and where they end."""
+        """Read the requested numbers of several fields at once; return fields and their ends."""
         if not asked:
             return []
         at = np.concatenate([places for _, _, places in asked])
@@ -671,11 +670,11 @@ class _FieldReader:
     def _add(self, name: str, row: Int64s, values: npt.NDArray[Any]) -> None:
         if not len(row):
             return
-        found = Numbers(row, values.astype(np.float64, copy=False))
+        column = Numbers(row, values.astype(np.float64, copy=False))
         if name in self.fields.numbers:
             old = self.fields.numbers[name]
-            found = Numbers(np.append(old.rows, row), np.append(old.values, found.values))
-        self.fields.numbers[name] = found
+            column = Numbers(np.append(old.rows, row), np.append(old.values, column.values))
+        self.fields.numbers[name] = column
 
     def _text(self, name: str, row: Int64s, start: Int64s, end: Int64s) -> None:
         if len(row):

@@ -1,4 +1,4 @@
-"""Write files so that a reader, or a crash, never sees half of one."""
+"""Replace files atomically, so that neither a reader nor a crash sees a partial file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes | str) -> None:
-    """Write a file beside its place, flush it to the disk, and rename it into place."""
+    """Write a temporary file in the same directory, fsync it, and rename it to `path`."""
     data = content.encode() if isinstance(content, str) else content
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -23,7 +23,7 @@ def replace_file(path: Path, content: bytes | str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a directory, to the disk."""
+    """Fsync a file or a directory."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,7 +1,7 @@
-"""Blocks of events that were just stored, held in memory for whoever reads them next.
+"""Keep blocks of events that were just stored in memory for the next reader.
 
-The store stays the truth: a block says which position in the store it follows, and a reader
-at any other position reads the store instead. So nothing depends on a block being here.
+This is only a cache. A block records the store position that it follows; a reader at any other
+position reads the store instead.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from condor_advice.gather.reader import EventColumns
 
-# How far a log has been read from a store: the id of the piece before the last one read, and
-# how many events of that last one. The last piece of a log may still grow.
+# How far a reader has read a log in the store: the id of the piece before the last one read, and
+# the number of events read from that last piece, which may still grow.
 StorePosition = tuple[int, int]
-START: StorePosition = (0, 0)
+STORE_START: StorePosition = (0, 0)
 
 MAX_FRESH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FreshBlock:
-    """Events as they were read from a log, and their place in the store."""
+    """Events just read from a log, and the store positions before and after them."""
 
     before: StorePosition
     after: StorePosition
@@ -31,7 +31,7 @@ class FreshBlock:
 
 
 class FreshBlocks:
-    """The blocks stored since the last reader came, as many as fit."""
+    """The blocks stored since the last reader took them, up to a total size."""
 
     def __init__(self, max_bytes: int = MAX_FRESH_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -39,15 +39,15 @@ class FreshBlocks:
         self.bytes = 0
 
     def add(self, log: str, block: FreshBlock) -> None:
-        """Hold a block, unless there are too many already: it is in the store, too."""
+        """Keep a block, unless the cache is full: the store has it too."""
         if self.bytes + block.columns.size <= self._max_bytes:
             self._blocks[log].append(block)
             self.bytes += block.columns.size
 
     def take(self, log: str, position: StorePosition) -> FreshBlock | None:
-        """Remove and return the block that follows a position; None where it is not here.
+        """Remove and return the block that follows a position, or None.
 
-        Blocks of the log that stand before it are dropped: the reader has passed them.
+        Earlier blocks of the log are dropped: the reader is past them.
         """
         blocks = self._blocks[log]
         while blocks:

@@ -1,8 +1,8 @@
-"""The constant behind every hash of whole columns in this project."""
+"""The multiplier used wherever this project hashes whole columns."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# 2^64 over the golden ratio, odd: multiplying by it spreads what differs over all bits.
+# 2^64 divided by the golden ratio, made odd: multiplying by it spreads differences over all bits.
 MIX = np.uint64(0x9E3779B97F4A7C15)

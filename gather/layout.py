@@ -1,8 +1,8 @@
-"""JSON and XML events in HTCondor's own layout: one attribute a line, read with NumPy.
+"""Read JSON and XML events in HTCondor's own layout, one attribute per line, with NumPy.
 
-An event that passes every check here is well-formed, and its attributes are where the columns
-say. Any other event (escapes, bytes beyond ASCII, an ad within a nested ad, another layout) is
-left to a parser, which decides whether it is an event at all.
+An event that passes every check here is well-formed, and the columns say where its attributes
+are. Any other event (escapes, non-ASCII bytes, an ad within a nested ad, another layout) is left
+to a parser, which decides whether it is an event at all.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _ENTITIES = (b"&lt;", b"&gt;", b"&amp;", b"&quot;", b"&apos;")
 
 
 class Attribute(NamedTuple):
-    """One attribute of the events that have it: which these are, and its values."""
+    """One attribute: the events that have it, and its values."""
 
     event: Int64s
     kind: Bytes
-    start: Int64s  # of the value as it is written, with its quotes or tags
+    start: Int64s  # of the value as written, with its quotes or tags
     end: Int64s
     number: Floats  # of integers, reals and booleans
 
@@ -63,7 +63,7 @@ class Layout:
 
 
 class _Lines(NamedTuple):
-    """The lines inside events, column by column."""
+    """The lines inside events, as columns."""
 
     event: Int64s
     at: Int64s
@@ -72,7 +72,7 @@ class _Lines(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What lines consist of."""
+    """The parts of each line, as columns."""
 
     kind: Bytes
     deep: Bools  # inside a nested ad
@@ -88,9 +88,9 @@ class _Parts(NamedTuple):
 def read_layout(
     data: bytes, starts: Int64s, opening: Int64s, closing: Int64s, *, xml: bool
 ) -> Layout:
-    """Read the events between opening and closing lines; `data` is padded, `starts` of lines.
+    """Read the events between opening and closing lines, either all JSON or all XML.
 
-    All of them are JSON, or all are XML.
+    `data` is padded; `starts` are the starts of its lines.
     """
     if not len(opening):
         return Layout(opening, np.zeros(0, np.bool_), {})
@@ -113,7 +113,7 @@ def read_layout(
     good[event[~fits]] = False
     good &= _clean(view, begin, until, closing - opening)
     attributes = _attributes(data, parts, lines, good)
-    # HTCondor writes no attribute twice; where one is, the last counts, as parsers know.
+    # HTCondor writes no attribute twice. If one does occur twice, leave the event to a parser.
     twice = [a.event[1:][a.event[1:] == a.event[:-1]] for a in attributes.values()]
     if any(map(len, twice)):
         good[np.concatenate(twice)] = False
@@ -122,9 +122,9 @@ def read_layout(
 
 
 def _nesting(parts: _Parts, lines: _Lines) -> Bools:
-    """Tell which lines are as deep as the line before says."""
+    """Return which lines have the nesting depth that the line before implies."""
     closer, nested = parts.kind == _CLOSER, parts.kind == NESTED
-    after = nested | (parts.deep & ~closer)  # a nested ad is open behind the line
+    after = nested | (parts.deep & ~closer)  # a nested ad is open after the line
     before = np.empty_like(after)
     before[:1], before[1:] = False, after[:-1] & ~lines.last[:-1]
     fits: Bools = np.where(closer, before & ~parts.deep, parts.deep == before)
@@ -133,7 +133,7 @@ def _nesting(parts: _Parts, lines: _Lines) -> Bools:
 
 
 def _clean(view: Bytes, begin: Int64s, until: Int64s, lines: Int64s) -> Bools:
-    """Tell which events have no byte but printable ASCII and a newline after each line."""
+    """Return which events consist of printable ASCII and a newline after each line."""
     first, size = int(begin[0]), int(until[-1])
     odd = np.flatnonzero((view[first:size] - np.uint8(32)) > 94) + first
     newlines = np.searchsorted(odd, until) - np.searchsorted(odd, begin)
@@ -144,7 +144,7 @@ def _clean(view: Bytes, begin: Int64s, until: Int64s, lines: Int64s) -> Bools:
 
 
 def _count(view: Bytes, byte: int, begin: Int64s, until: Int64s) -> Int64s:
-    """Return how often events have a byte."""
+    """Return how often each event contains a byte."""
     places = np.flatnonzero(view[: int(until[-1])] == byte)
     return np.searchsorted(places, until) - np.searchsorted(places, begin)
 
@@ -154,7 +154,7 @@ def _sum(lines: _Lines, each: npt.NDArray[np.generic], events: int) -> Int64s:
 
 
 def _json_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _Parts:
-    """Take `  "Name": value,` apart."""
+    """Split lines of the form `  "Name": value,`."""
     at, line_end = lines.at, lines.end
     indent = blanks(words[at])
     name_at = at + indent + 1
@@ -183,7 +183,7 @@ def _json_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _
     kind[closer] = _CLOSER
     fits |= closer
     fits &= (kind != _OTHER) & ((indent == 2) | ((indent == 4) & ~closer))
-    # A comma follows unless the ad ends behind the line.
+    # A comma follows unless the ad ends after the line.
     ends = lines.last.copy()
     ends[:-1] |= closer[1:]
     fits &= (comma != ends) | (kind == NESTED)
@@ -193,7 +193,7 @@ def _json_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _
 def _json_counts(
     data: bytes, view: Bytes, begin: Int64s, until: Int64s, parts: _Parts, lines: _Lines
 ) -> Bools:
-    """Tell which events have no other quotes than those around names and strings."""
+    """Return which events have quotes only around names and strings, and no escapes."""
     quotes = 2 * (parts.kind != _CLOSER) + 2 * (parts.kind == STRING)
     fits: Bools = _count(view, _QUOTE, begin, until) == _sum(lines, quotes, len(begin))
     if data.find(b"\\", int(begin[0]), int(until[-1])) >= 0:
@@ -202,9 +202,9 @@ def _json_counts(
 
 
 def _xml_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _Parts:
-    """Take `    <a n="Name"><s>value</s></a>` apart."""
+    """Split lines of the form `    <a n="Name"><s>value</s></a>`."""
     at, line_end = lines.at, lines.end
-    # Eight blanks are a word; no line of the layout has more.
+    # Eight blanks fill a word; no line of the layout has more.
     indent = blanks(words[at])
     tag_at = at + indent
     name_at = tag_at + 6
@@ -215,7 +215,7 @@ def _xml_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _P
     start, end = name_at + length + 2, line_end - 4  # with the tags of the value
     inner_start, inner_end = start + 3, end - 4
     plain = (behind & word(b"\xff\xff\xff\0\xff")) == word(b'"><\0>')
-    # `</s></a>`, and the same letter in front.
+    # `</s></a>`, with the same letter as the opening tag.
     plain &= (closing & word(b"\xff\xff\0" + b"\xff" * 5)) == word(b"</\0></a>")
     plain &= (byte_of(closing, 2) == tag) & (inner_start <= inner_end)
     kind = np.zeros(len(at), np.uint8)
@@ -252,10 +252,10 @@ def _xml_parts(data: bytes, view: Bytes, words: BlockWords, lines: _Lines) -> _P
 def _xml_counts(
     view: Bytes, words: BlockWords, begin: Int64s, until: Int64s, parts: _Parts, lines: _Lines
 ) -> Bools:
-    """Tell which events have no other tags, and no entities but XML's own."""
+    """Return which events have no other tags, and only XML's predefined entities."""
     tags = np.where((parts.kind == NESTED) | (parts.kind == _CLOSER), 2, 4)
     tags -= parts.kind == BOOLEAN
-    expected = _sum(lines, tags, len(begin)) + 1  # and the one that opens the event
+    expected = _sum(lines, tags, len(begin)) + 1  # plus the tag that opens the event
     fits: Bools = _count(view, _LESS, begin, until) == expected
     fits &= _count(view, _GREATER, begin, until) == expected
     entities = np.flatnonzero(view[: int(until[-1])] == _AMPERSAND)
@@ -298,16 +298,16 @@ def _reals(
     start: Int64s,
     end: Int64s,
 ) -> None:
-    """Read the values that are other numbers: `1.5` together, the few others one by one."""
+    """Read the values that are reals: those like `1.5` together, the few others one by one."""
     rows = np.flatnonzero((kind == _OTHER) & (end > start))
     whole, count, after = signed_in(words[start[rows]], words, start[rows])
     part, places = digits(words, after + 1)
     fits = (count > 0) & (places > 0) & (count + places <= _MAX_DIGITS)
     fits &= (view[after] == _POINT) & (after + 1 + places == end[rows])
-    # No minus, since `-0.5` has none in its whole part; and no zero in front but in `0.5`.
+    # No minus sign, which would be lost in `-0`; and no leading zero except in `0.5`.
     fits &= (after - count == start[rows]) & ((view[after - count] != _ZERO) | (count == 1))
     rows, left = rows[fits], rows[~fits]
-    # Both are whole numbers that a float holds exactly, so their quotient is the nearest float.
+    # A float holds both integers exactly, so their quotient is the nearest float.
     number[rows] = (whole[fits] * 10 ** places[fits] + part[fits]) / 10.0 ** places[fits]
     kind[rows] = REAL
     for row in left.tolist():
@@ -316,11 +316,11 @@ def _reals(
 
 
 def _attributes(data: bytes, parts: _Parts, lines: _Lines, good: Bools) -> dict[str, Attribute]:
-    """Gather the lines of each attribute."""
+    """Return the attributes of good events, by name."""
     kept = np.flatnonzero(good[lines.event] & ~parts.deep & (parts.kind != _CLOSER))
     end = parts.end
     if (nested := np.flatnonzero(parts.kind == NESTED)).size:
-        # The value of a nested ad ends with the line that closes it.
+        # The value of a nested ad ends with its closing line.
         closers = np.flatnonzero(parts.kind == _CLOSER)
         after = np.append(closers, len(end) - 1)[np.searchsorted(closers, nested)]
         end = end.copy()

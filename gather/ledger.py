@@ -1,9 +1,9 @@
-"""The ledger: which advice was given, what was done about it, and what came of that.
+"""The ledger: which advice was given, which actions were taken, and their effect.
 
-It lies in the store where the caller may write there, so that one access point's advice can
-be held against its outcomes; otherwise in a file of the caller's own. Advice must not fail or
-wait because of it (`record_advice` gives up quietly); an action must not happen without it
-(`Ledger.begin` raises), because a release that nobody wrote down cannot be explained later.
+It is part of the store if the caller can write there, so that an access point's advice can be
+compared with its outcomes; otherwise it is a file of the caller's own. Advice must neither fail
+nor wait because of the ledger (`record_advice` gives up quietly). No action is taken without it
+(`Ledger.begin` raises), because an unrecorded release cannot be explained later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from condor_advice.gather.events import JobId
 from condor_advice.gather.store import default_store_path, open_readonly
 
 SCHEMA = 1
-QUIET_SECONDS = 0.1  # what advice is ready to wait for a busy ledger
+QUIET_SECONDS = 0.1  # how long advice waits for a busy ledger
 ACTION_SECONDS = 10.0
 
 _TABLES = """
@@ -53,8 +53,8 @@ CREATE TABLE IF NOT EXISTS actions (
     at REAL NOT NULL,
     advice INTEGER NOT NULL REFERENCES advice (id),
     action TEXT NOT NULL,
-    command TEXT NOT NULL,              -- what would have to be typed for it
-    batch TEXT NOT NULL,                -- jobs of one reason share it
+    command TEXT NOT NULL,              -- the equivalent shell command
+    batch TEXT NOT NULL,                -- shared by jobs with the same reason
     canary INTEGER NOT NULL,
     run_seconds REAL,                   -- how far the job had run when it was held
     user_log TEXT,
@@ -69,25 +69,25 @@ CREATE INDEX IF NOT EXISTS actions_by_advice ON actions (advice);
 
 
 class Result(Enum):
-    """What HTCondor made of an action."""
+    """What HTCondor answered to an action."""
 
-    INTENDED = "intended"  # written down, not yet answered: the process may have died here
+    INTENDED = "intended"  # recorded, no answer yet: the process may have died here
     DONE = "done"
-    TOO_LATE = "too late"  # somebody else released, removed or held it anew in between
+    TOO_LATE = "too late"  # somebody else released, removed or re-held the job meanwhile
     REFUSED = "refused"  # by HTCondor: not allowed, or not possible
     FAILED = "failed"  # no answer, or one that makes no sense
 
 
 class Effect(Enum):
-    """What came of a release, as far as it is known."""
+    """What followed a release, as far as known."""
 
-    WAITING = "waiting"  # idle, or running and not yet as far as when it was held
-    PAST = "past its hold"  # further than when it was held, and still running
+    WAITING = "waiting"  # idle, or running but not yet past the point of its hold
+    PAST = "past its hold"  # still running, and past the point of its hold
     SUCCEEDED = "succeeded"
-    FAILED = "failed"  # ended with another exit code than 0, or by a signal
+    FAILED = "failed"  # nonzero exit code, or a signal
     HELD_AGAIN = "held again"
     REMOVED = "removed"
-    UNKNOWN = "unknown"  # it left the queue, and nothing tells how
+    UNKNOWN = "unknown"  # it left the queue, and nothing says how
 
 
 # These may still change.
@@ -98,8 +98,8 @@ OPEN_EFFECTS = (Effect.WAITING, Effect.PAST)
 class GivenAdvice:
     """One answer about one hold.
 
-    `held_at` is what the source of the advice had: a log's event time or the schedd's
-    EnteredCurrentStatus, which may differ by a second.
+    `held_at` comes from the source of the advice: the time of the log's event or the schedd's
+    EnteredCurrentStatus, which may differ by a few seconds.
     """
 
     at: float  # UTC seconds, as all times here
@@ -126,7 +126,7 @@ class GivenAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing done to one job, because of one advice."""
+    """One action on one job, following one piece of advice."""
 
     advice: GivenAdvice
     at: float
@@ -144,17 +144,17 @@ class Action:
 
 
 class LedgerUnusable(Unreachable):
-    """Actions cannot be written down, so none is taken."""
+    """Actions cannot be recorded, so none is taken."""
 
 
 def own_ledger_path() -> Path:
-    """Return the caller's own ledger, used when the store is not theirs to write."""
+    """Return the path of the caller's own ledger, for callers who cannot write to the store."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(base) / "condor-advice" / "ledger.sqlite"
 
 
 def ledger_path(store: str | os.PathLike[str] | None = None) -> Path:
-    """Return where this caller's advice and actions are written."""
+    """Return the path of the ledger that records this caller's advice and actions."""
     path = Path(store or default_store_path())
     # SQLite also writes beside the file.
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
@@ -163,21 +163,21 @@ def ledger_path(store: str | os.PathLike[str] | None = None) -> Path:
 
 
 def ledger_paths(store: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Return the ledgers with this caller's actions: their own, and that of a store of theirs.
+    """Return the ledgers with this caller's actions: their own file, and a store they can write.
 
-    A store that others keep has their actions in it. They count neither as the caller's nor are
-    they shown to everybody who may read the store; who names it sees them.
+    Other people's stores contain their own actions. Those do not count as the caller's, so such
+    a store is used only if the caller names it.
     """
-    found = [] if store is None and ledger_path() == own_ledger_path() else [
+    shared = [] if store is None and ledger_path() == own_ledger_path() else [
         Path(store or default_store_path())
     ]  # fmt: skip
-    return [path for path in (*found, own_ledger_path()) if os.access(path, os.R_OK)]
+    return [path for path in (*shared, own_ledger_path()) if os.access(path, os.R_OK)]
 
 
 def record_advice(
     given: Sequence[GivenAdvice], store: str | os.PathLike[str] | None = None
 ) -> None:
-    """Write down what was answered if that is possible at once; never raise, never wait long."""
+    """Record advice if that is possible at once; never raise, never wait long."""
     if not given:
         return
     with (
@@ -190,16 +190,16 @@ def record_advice(
 def past_actions(
     store: str | os.PathLike[str] | None = None, *, since: float = 0.0
 ) -> list[tuple[Path, Action]]:
-    """Return the actions in all ledgers this caller can read, oldest first, each with its place."""
-    found = []
+    """Return the actions in all of this caller's ledgers, oldest first, with each ledger's path."""
+    actions = []
     for path in ledger_paths(store):
         with Ledger(path, readonly=True) as ledger:
-            found += [(path, action) for action in ledger.actions(since=since)]
-    return sorted(found, key=lambda pair: pair[1].at)
+            actions += [(path, action) for action in ledger.actions(since=since)]
+    return sorted(actions, key=lambda pair: pair[1].at)
 
 
 class Ledger:
-    """One file with advice and actions: a store, or a file of the caller's own."""
+    """One file with advice and actions: a store, or the caller's own file."""
 
     def __init__(
         self,
@@ -238,15 +238,15 @@ class Ledger:
         return db
 
     def _prepare(self, db: sqlite3.Connection, readonly: bool) -> bool:
-        """Make the tables if they are missing; tell whether they are there."""
-        [known] = db.execute(
+        """Create the tables if they are missing; return whether they exist."""
+        [exists] = db.execute(
             "SELECT count(*) FROM sqlite_master WHERE name = 'ledger_schema'"
         ).fetchone()
-        if known:
+        if exists:
             [version] = db.execute("SELECT max(version) FROM ledger_schema").fetchone()
             if version is not None and version > SCHEMA:
                 raise LedgerUnusable(
-                    f"{self.path}: its ledger was written by a newer condor-advice "
+                    f"{self.path}: ledger written by a newer condor-advice "
                     f"(schema {version}, this one knows {SCHEMA}); upgrade condor-advice"
                 )
             if version is not None:
@@ -273,17 +273,17 @@ class Ledger:
             yield
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnusable(
-                f"{self.path}: actions cannot be written down or looked up ({error}); check the "
-                "file, its permissions and the room on its disk, or set XDG_STATE_HOME to a "
-                "directory of yours"
+                f"{self.path}: cannot read or write the ledger of actions ({error}); check the "
+                "file's permissions and the free disk space, or set XDG_STATE_HOME to a directory "
+                "that you can write to"
             ) from error
 
     @contextlib.contextmanager
     def _transaction(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
-        """One transaction; only what must survive a power cut pays for it."""
+        """Run one transaction; with `durable` it survives a power cut."""
         with self._translated():
-            # Never OFF: this connection may be the one that moves what the collector wrote from
-            # the WAL into the store, and a power cut would then leave a damaged store.
+            # Never OFF: this connection may be the one that checkpoints the collector's WAL into
+            # the store, and a power cut would then corrupt the store.
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -297,12 +297,12 @@ class Ledger:
     # Writing.
 
     def advise(self, given: Sequence[GivenAdvice]) -> None:
-        """Write down answers. The same answer about the same hold is one row, counted."""
+        """Record advice. The same advice about the same hold is one row with a count."""
         with self._transaction(durable=False) as db:
-            db.executemany(_INSERT_ADVICE, [_advice_values(one) for one in given])
+            db.executemany(_INSERT_ADVICE, [_advice_values(advice) for advice in given])
 
     def begin(self, actions: Sequence[Action]) -> list[Action]:
-        """Write down what is about to be done, with its advice; return it with its ids."""
+        """Record actions about to be taken, with their advice; return them with their ids."""
         written = []
         with self._transaction(durable=True) as db:
             for action in actions:
@@ -323,7 +323,7 @@ class Ledger:
         return written
 
     def finish(self, actions: Sequence[Action]) -> None:
-        """Write down what HTCondor answered, and what came of it as far as it is known."""
+        """Record HTCondor's answers, and the effects as far as known."""
         with self._transaction(durable=True) as db:
             db.executemany(
                 "UPDATE actions SET result = ?, message = ?, effect = ?, effect_at = ?"
@@ -337,7 +337,7 @@ class Ledger:
     # Reading.
 
     def given(self, *, since: float = 0.0, until: float = float("inf")) -> list[GivenAdvice]:
-        """Return the advice first given in a span of time, oldest first."""
+        """Return the advice first given from `since` until `until`, oldest first."""
         if not self.has_tables:
             return []
         with self._translated():
@@ -348,7 +348,7 @@ class Ledger:
             return [GivenAdvice(*row) for row in rows]
 
     def actions(self, *, since: float = 0.0) -> list[Action]:
-        """Return the actions since then with their advice, oldest first."""
+        """Return the actions from `since` on with their advice, oldest first."""
         if not self.has_tables:
             return []
         columns = ", ".join(f"advice.{name}" for name in _ADVICE.split(", "))
@@ -365,7 +365,7 @@ class Ledger:
 
 
 _ADVICE = ", ".join(field.name for field in fields(GivenAdvice) if field.name != "id")
-# The first answer keeps its time; the chance is that of the latest.
+# A row keeps the time of the first answer and the probability of the latest.
 _INSERT_ADVICE = (
     f"INSERT INTO advice ({_ADVICE}, last_at)"
     f" VALUES ({', '.join('?' * (len(_ADVICE.split(', ')) + 1))})"
@@ -389,5 +389,5 @@ def _action(advice: tuple[object, ...], row: tuple[object, ...]) -> Action:
 
 
 def now() -> float:
-    """UTC seconds, whole milliseconds: what the ledger's times are made of."""
+    """Return the current time for the ledger: UTC seconds, rounded to milliseconds."""
     return round(time.time(), 3)

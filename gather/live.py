@@ -1,8 +1,7 @@
-"""Ask a running pool: the held jobs, how earlier runs of a job went, where the log is.
+"""Query a running pool: held jobs, earlier runs of a job, the path of the event log.
 
-One question is one query with a projection: the schedd serves everybody, and it is
-asked for what is needed and no more. htcondor2 is imported when first needed, since most
-of the project works without a pool.
+Each question is one query with a projection, because the schedd serves everybody. htcondor2 is
+imported on first use, since most of the project works without a pool.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
 from condor_advice.gather.events import JobId, JobStatus
 
-# What HTCondor knows of a hold, and what experts look at when they judge one.
+# What HTCondor knows about a hold, and what experts check when they assess one.
 HOLD_ATTRIBUTES = (
     "ClusterId", "ProcId", "GlobalJobId", "Owner", "User", "JobStatus", "LastJobStatus",
     "JobUniverse", "Cmd", "Arguments", "Args", "Iwd", "Out", "Err", "In", "UserLog",
@@ -44,8 +43,8 @@ HOLD_ATTRIBUTES = (
     "Requirements", "JobDurationCategory",
 )  # fmt: skip
 
-# What these are worth now says little; what they say is the job's policy.
-POLICIES = frozenset(
+# Keep these as expressions: the expression is the job's policy, its current value says little.
+POLICY_ATTRIBUTES = frozenset(
     {
         "PeriodicHold", "PeriodicRelease", "PeriodicRemove", "OnExitHold", "OnExitRemove",
         "Requirements",
@@ -59,7 +58,7 @@ END_ATTRIBUTES = (
     "HoldReasonCode", "NumHolds", "RemoteWallClockTime", "CompletionDate",
 )  # fmt: skip
 
-# What one run of a job left behind.
+# What the epoch history records about one run of a job.
 EPOCH_ATTRIBUTES = (
     "ClusterId", "ProcId", "RunInstanceId", "EpochWriteDate", "NumShadowStarts",
     "ShadowBday", "JobCurrentStartDate", "JobCurrentStartExecutingDate",
@@ -74,15 +73,15 @@ EPOCH_ATTRIBUTES = (
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """A job as the schedd has it now."""
+    """A job as it is in the queue now."""
 
     job: JobId
-    ad: Mapping[str, Any]  # ClassAd spelling kept; expressions evaluated where they can be
+    ad: Mapping[str, Any]  # ClassAd spelling kept; expressions evaluated where possible
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSince:
-    """A job and the hold it was seen in: what is done about it concerns that hold alone."""
+    """A job and the hold it was seen in. Actions apply to that hold only."""
 
     cluster: int
     proc: int
@@ -91,14 +90,14 @@ class HeldSince:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the schedd says it did."""
+    """How many jobs the schedd says it acted on, and for how many it denied permission."""
 
     done: int
     denied: int
 
 
 class Refused(AdviceError):
-    """HTCondor does not let the caller do it."""
+    """HTCondor refused the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class EventLogSetting:
 
 
 class AccessPoint:
-    """One schedd, and the questions to it."""
+    """Queries and commands to one schedd."""
 
     def __init__(self, schedd: Any, name: str) -> None:
         self._schedd = schedd
@@ -122,13 +121,13 @@ class AccessPoint:
         htcondor2 = _htcondor2()
         try:
             if name is None and pool is None:
-                # The address file answers without troubling the collector.
+                # The address file has the answer, so the collector need not be queried.
                 schedd = htcondor2.Schedd()
                 return cls(schedd, local_access_point())
             collector = htcondor2.Collector(pool)
             location = collector.locate(htcondor2.DaemonType.Schedd, name)
             if location is None:
-                raise ValueError("the collector knows no such access point")
+                raise ValueError("the collector does not know this access point")
             return cls(htcondor2.Schedd(location), str(location.get("Name", name)))
         except (htcondor2.HTCondorException, RuntimeError, ValueError, OSError) as error:
             raise _unreachable(error, name, pool) from error
@@ -140,10 +139,10 @@ class AccessPoint:
         constraint: str | None = None,
         mine: bool = False,
     ) -> list[LiveJob]:
-        """Return held jobs in the order of their ids, with one query.
+        """Return held jobs, sorted by id, with one query.
 
-        `jobs` are clusters, or clusters with a proc; none means all. `mine` leaves it to
-        the schedd who the caller is.
+        `jobs` are clusters, or clusters with a proc; none means all. With `mine` the schedd
+        returns only the caller's jobs.
         """
         wanted = [f"JobStatus == {JobStatus.HELD:d}"]
         if named := _any_of(jobs):
@@ -157,25 +156,25 @@ class AccessPoint:
         jobs: Iterable[tuple[int, int | None]],
         attributes: Sequence[str] = HOLD_ATTRIBUTES,
     ) -> list[LiveJob]:
-        """Return the named jobs, held or not, so that "no such job" can be told apart."""
+        """Return the named jobs, held or not, to tell "not held" from "no such job"."""
         named = _any_of(jobs)
         return self._query(named, mine=False, attributes=attributes) if named else []
 
     def select(self, constraint: str, attributes: Sequence[str]) -> list[LiveJob]:
-        """Return the jobs that meet a constraint, with some attributes."""
+        """Return the jobs that match a constraint, with the given attributes."""
         return self._query(constraint, mine=False, attributes=("ClusterId", "ProcId", *attributes))
 
     def finished_jobs(self, jobs: Iterable[tuple[int, int | None]], since: float) -> list[LiveJob]:
-        """Return named jobs that left the queue after a time, as they left it.
+        """Return the named jobs that left the queue after `since`, from the history.
 
-        The schedd reads its history backwards and stops at that time, so asking about the
-        last hours is cheap however long the history is.
+        The schedd reads its history backwards and stops there, so a query about the last
+        hours is cheap however long the history is.
         """
         htcondor2 = _htcondor2()
         named = _any_of(jobs)
         if not named:
             return []
-        # Jobs leave in the order in which they ended, give or take a little.
+        # The history is roughly in the order in which jobs ended.
         stop = f"EnteredCurrentStatus < {since - 600:.0f}"
         try:
             ads = self._schedd.history(named, list(END_ATTRIBUTES), since=stop)
@@ -184,22 +183,22 @@ class AccessPoint:
             raise _unreachable(error, self.name, None) from error
 
     def epochs(self, cluster: int, proc: int, *, limit: int = 100) -> list[Mapping[str, Any]]:
-        """Return what earlier runs of a job left, oldest first.
+        """Return the epoch ads of a job's earlier runs, oldest first.
 
-        Empty when the schedd keeps no epoch history, or it no longer reaches back.
+        Empty if the schedd keeps no epoch history, or it no longer goes back that far.
         """
         htcondor2 = _htcondor2()
         constraint = f"ClusterId == {cluster} && ProcId == {proc}"
         try:
-            found = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
-            ads = [plain(ad) for ad in found]
+            epochs = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
+            ads = [plain(ad) for ad in epochs]
         except (htcondor2.HTCondorException, RuntimeError) as error:
             if "JOB_EPOCH_HISTORY undefined" in str(error):
                 return []
             raise _unreachable(error, self.name, None) from error
         return sorted(ads, key=lambda ad: (ad.get("RunInstanceId", 0), ad.get("EpochWriteDate", 0)))
 
-    # These change the queue. HTCondor decides whether the caller may.
+    # These methods change the queue. HTCondor decides whether the caller is allowed to.
 
     def submit(self, description: Any) -> int:
         """Submit jobs; return their cluster."""
@@ -207,7 +206,7 @@ class AccessPoint:
         try:
             return int(self._schedd.submit(description).cluster())
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
-            raise Refused(f"HTCondor did not take the jobs ({error})") from error
+            raise Refused(f"HTCondor did not accept the jobs ({error})") from error
 
     def remove_cluster(self, cluster: int, reason: str) -> None:
         """Remove all jobs of a cluster, held or not."""
@@ -224,15 +223,16 @@ class AccessPoint:
     def edit(self, jobs: Sequence[HeldSince], attribute: str, expression: str) -> int:
         """Set an attribute of jobs that are still in the hold they were seen in.
 
-        Returns how many were changed; none when no such job is left. Either all of them are
-        changed or, as when one of them may not be, none.
+        Returns how many jobs were changed: all of them, or none if the schedd refuses for any.
+        Returns 0 if none of the jobs is still in that hold.
         """
         htcondor2 = _htcondor2()
         try:
             try:
                 return int(self._schedd.edit(_still_held(jobs), attribute, expression))
             except htcondor2.HTCondorException:
-                # The same words for "none is left" and "not allowed"; by id it says why.
+                # The error is the same for "no job left" and "not allowed"; an edit by job id
+                # says which.
                 left = [str(live.job) for live in self._query(_still_held(jobs), mine=False)]
                 return int(self._schedd.edit(left, attribute, expression)) if left else 0
         except htcondor2.HTCondorException as error:
@@ -243,23 +243,23 @@ class AccessPoint:
     def annotate(
         self, jobs: Sequence[str], attribute: str, expression: str, at_once: int
     ) -> set[str]:
-        """Set an attribute of jobs by their ids, held or not; return those that refused.
+        """Set an attribute of jobs by id, held or not; return the ids the schedd refused.
 
-        A job that has left the queue is passed over: there is nothing left to annotate.
+        Jobs that have left the queue are skipped.
         """
         htcondor2 = _htcondor2()
         refused: set[str] = set()
         for first in range(0, len(jobs), at_once):
-            some = list(jobs[first : first + at_once])
+            batch = list(jobs[first : first + at_once])
             try:
-                self._schedd.edit(some, attribute, expression)
+                self._schedd.edit(batch, attribute, expression)
             except htcondor2.HTCondorException as error:
-                # One job spoils the transaction for all: halve until it is alone.
-                if len(some) > 1:
-                    half = (len(some) + 1) // 2
-                    refused |= self.annotate(some, attribute, expression, half)
+                # One refused job fails the whole transaction: halve until it is alone.
+                if len(batch) > 1:
+                    half = (len(batch) + 1) // 2
+                    refused |= self.annotate(batch, attribute, expression, half)
                 elif "nonexistent" not in str(error):
-                    refused.add(some[0])
+                    refused.add(batch[0])
             except (RuntimeError, OSError) as error:
                 raise _unreachable(error, self.name, None) from error
         return refused
@@ -270,11 +270,11 @@ class AccessPoint:
     def _act_on(self, action: str, constraint: str, reason: str) -> Counts:
         htcondor2 = _htcondor2()
         try:
-            # The bindings drop a plain string; HTCondor wants a code with it.
-            done = self._schedd.act(getattr(htcondor2.JobAction, action), constraint, (reason, 0))
+            # The bindings drop a reason without a code.
+            totals = self._schedd.act(getattr(htcondor2.JobAction, action), constraint, (reason, 0))
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
             raise _unreachable(error, self.name, None) from error
-        return Counts(int(done["TotalSuccess"]), int(done["TotalPermissionDenied"]))
+        return Counts(int(totals["TotalSuccess"]), int(totals["TotalPermissionDenied"]))
 
     def _query(
         self, constraint: str, mine: bool, attributes: Sequence[str] = HOLD_ATTRIBUTES
@@ -288,26 +288,26 @@ class AccessPoint:
         return self._live(ads)
 
     def _live(self, ads: Iterable[Any]) -> list[LiveJob]:
-        found = []
+        jobs = []
         for ad in map(plain, ads):
             job = JobId(self.name, int(ad["ClusterId"]), int(ad["ProcId"]))
-            found.append(LiveJob(job, ad))
-        return sorted(found, key=lambda live: live.job)
+            jobs.append(LiveJob(job, ad))
+        return sorted(jobs, key=lambda live: live.job)
 
 
 def local_access_point() -> str:
-    """Name this machine's access point as its schedd does, running or not.
+    """Return the name of this machine's schedd, whether or not it is running.
 
-    The schedd leaves its ad in a file. Its name depends on who runs it, so it cannot
-    always be told from the configuration.
+    The schedd writes its ad to a file. Its name depends on the user it runs as, so the
+    configuration alone does not always determine it.
     """
     htcondor2 = _htcondor2()
     with contextlib.suppress(OSError):
         path = str(htcondor2.param.get("SCHEDD_DAEMON_AD_FILE") or os.devnull)
         with open(path, encoding="utf-8", errors="replace") as file:
-            found = re.search(r'^Name = "(.+)"$', file.read(), re.MULTILINE)
-        if found:
-            return found[1]
+            match = re.search(r'^Name = "(.+)"$', file.read(), re.MULTILINE)
+        if match:
+            return match[1]
     host = str(htcondor2.param.get("FULL_HOSTNAME") or os.uname().nodename)
     name = str(htcondor2.param.get("SCHEDD_NAME") or "")
     if not name:
@@ -316,7 +316,7 @@ def local_access_point() -> str:
 
 
 def guess_access_point() -> str:
-    """Name the access point whose logs lie on this machine, with or without a pool."""
+    """Return the name of the access point whose logs are on this machine, pool or no pool."""
     config = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
     if config == "ONLY_ENV" or os.path.exists(config):
         return local_access_point()
@@ -330,25 +330,25 @@ def find_event_log() -> EventLogSetting:
     if not path:
         where = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
         raise AdviceError(
-            f"HTCondor's configuration ({where}) sets no EVENT_LOG, so there is no log of all "
-            f"jobs; name the logs to gather, or set EVENT_LOG (see docs/administrator.md)"
+            f"EVENT_LOG is not set in HTCondor's configuration ({where}), so there is no global "
+            f"event log; name the logs to gather, or set EVENT_LOG (see docs/administrator.md)"
         )
     return EventLogSetting(str(path), local_access_point())
 
 
 def plain(ad: Any) -> dict[str, Any]:
-    """Turn a ClassAd into plain Python values; what is undefined is left out."""
+    """Turn a ClassAd into plain Python values; leave out undefined attributes."""
     import classad2
 
     values: dict[str, Any] = {}
     for name in ad:
         value = ad[name]
-        if isinstance(value, classad2.ExprTree) and name in POLICIES:
+        if isinstance(value, classad2.ExprTree) and name in POLICY_ATTRIBUTES:
             value = str(value)
         elif isinstance(value, classad2.ExprTree):
             try:
                 evaluated = value.eval(ad)
-            except Exception:  # whatever it is, the expression's own text says more
+            except Exception:  # whatever the error, the expression itself says more
                 evaluated = classad2.Value.Undefined
             unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
             value = str(value) if unknown else evaluated
@@ -357,18 +357,18 @@ def plain(ad: Any) -> dict[str, Any]:
         if isinstance(value, classad2.ClassAd):
             value = plain(value)
         elif isinstance(value, list):
-            value = [plain(one) if isinstance(one, classad2.ClassAd) else one for one in value]
+            value = [plain(item) if isinstance(item, classad2.ClassAd) else item for item in value]
         values[name] = value
     return values
 
 
 def _htcondor2() -> Any:
-    """Import HTCondor's module, if there is a configuration to use it with."""
+    """Import htcondor2, unless CONDOR_CONFIG names a missing file."""
     config = os.environ.get("CONDOR_CONFIG", "ONLY_ENV")
     if config != "ONLY_ENV" and not os.path.exists(config):
-        # htcondor2 would end the whole process at its first use.
+        # htcondor2 would end the whole process on first use.
         raise Unreachable(
-            f"CONDOR_CONFIG is {config}, and there is no such file; set it to the pool's "
+            f"CONDOR_CONFIG is {config}, but there is no such file; set it to the pool's "
             f"configuration, or unset it"
         )
     import htcondor2
@@ -377,7 +377,7 @@ def _htcondor2() -> Any:
 
 
 def _checked(constraint: str) -> str:
-    """Refuse a constraint that HTCondor cannot read: the schedd would only say nothing."""
+    """Reject a constraint that does not parse: the schedd would just return nothing."""
     import classad2
 
     try:
@@ -388,7 +388,7 @@ def _checked(constraint: str) -> str:
 
 
 def _any_of(jobs: Iterable[tuple[int, int | None]]) -> str:
-    """Write a constraint that names jobs and whole clusters."""
+    """Return a constraint that matches the given jobs and clusters."""
     terms = []
     clusters: dict[int, set[int] | None] = {}
     for cluster, proc in jobs:
@@ -403,14 +403,14 @@ def _any_of(jobs: Iterable[tuple[int, int | None]]) -> str:
         elif len(procs) == 1:
             terms.append(f"(ClusterId == {cluster} && ProcId == {min(procs)})")
         else:
-            # One term per cluster keeps the constraint short when many procs are named.
+            # One term per cluster keeps the constraint short even for many procs.
             listed = ",".join(str(proc) for proc in sorted(procs))
             terms.append(f"(ClusterId == {cluster} && member(ProcId, {{{listed}}}))")
     return f"({' || '.join(terms)})" if terms else ""
 
 
 def _still_held(jobs: Sequence[HeldSince]) -> str:
-    """Write a constraint that a job no longer meets once anybody has done anything to it."""
+    """Return a constraint that matches the jobs only while they stay in the same hold."""
     named = " || ".join(
         f"(ClusterId == {job.cluster} && ProcId == {job.proc}"
         f" && EnteredCurrentStatus == {job.entered})"
@@ -420,13 +420,13 @@ def _still_held(jobs: Sequence[HeldSince]) -> str:
 
 
 def _unreachable(error: Exception, name: str | None, pool: str | None) -> Unreachable:
-    """Say which pool did not answer, and what to try."""
+    """Return an error that says which pool did not answer and what to try."""
     who = name or "this machine's schedd"
     where = f" in pool {pool}" if pool else ""
     config = os.environ.get("CONDOR_CONFIG", "")
-    # The module sets /dev/null when it has found no configuration.
-    found = config not in ("", "/dev/null")
-    hint = f"CONDOR_CONFIG is {config}" if found else "no HTCondor configuration was found"
+    # htcondor2 sets CONDOR_CONFIG to /dev/null if it found no configuration.
+    configured = config not in ("", "/dev/null")
+    hint = f"CONDOR_CONFIG is {config}" if configured else "no HTCondor configuration was found"
     return Unreachable(
         f"{who}{where}: no answer from HTCondor ({error}); {hint}. Is the pool running? "
         f"Event logs can be read without it: --log FILE"

@@ -1,7 +1,7 @@
-"""Look at a log and its rotations on disk: what is there now, opened and judged.
+"""Open a log and its rotations and inspect them, as one consistent snapshot.
 
-Names move while one looks. So each file is opened first and judged by what was opened,
-and a look is repeated until the names meant the same files before and after.
+Files may be renamed meanwhile. So each file is opened first and inspected through its descriptor,
+and all of this is repeated until the names refer to the same files before and after.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dataclasses import dataclass, replace
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.rotation import HEAD_BYTES, LogFile, Position, digest
 
-# Numbered rotations are looked for until so many in a row are missing.
+# The search for numbered rotations stops after this many missing numbers in a row.
 MISSING_ROTATIONS = 3
 
 
 class NoSuchLog(AdviceError):
-    """There is no file under the log's name, nor a rotation of it."""
+    """Neither the log nor any rotation of it exists."""
 
 
 class UnreadableLog(AdviceError):
-    """The log is there and cannot be read, or holds nothing that is an event."""
+    """The log exists but cannot be read, or contains no event."""
 
 
 class MovingLog(AdviceError):
-    """The log's files are renamed faster than one can look at them."""
+    """The log's files are renamed faster than they can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file of the chain, open."""
+    """An open file of the rotation chain."""
 
     file: LogFile
     fd: int
@@ -48,9 +48,9 @@ def look(
     rotations: bool = True,
     held: Sequence[OpenFile] = (),
 ) -> Iterator[list[OpenFile]]:
-    """Open the log and its rotations, oldest first, in one consistent look.
+    """Open the log and its rotations, oldest first, as one consistent snapshot.
 
-    Files that are `held` open are part of it even if they have lost their names.
+    Files that are `held` open are included even if they have been deleted.
     """
     opened = _open_consistently(log, position, rotations, held)
     try:
@@ -65,21 +65,21 @@ def _open_consistently(
     for attempt in range(40):
         before = _names(log, rotations)
         opened = _open_all(before, position, held)
-        meant = {name: inode for name, _, inode in before}
-        same = all(meant[o.file.name] == (o.file.device, o.file.inode) for o in opened)
+        inodes = {name: inode for name, _, inode in before}
+        same = all(inodes[o.file.name] == (o.file.device, o.file.inode) for o in opened)
         if same and _names(log, rotations) == before:
-            # In the middle of a rotation one number is missing for a moment.
+            # During a rotation one number is missing for a moment.
             if attempt >= 10 or not _has_hole([rank for _, rank, _ in before]):
                 return opened
             time.sleep(0.02)
         close_all(opened)
         time.sleep(0.001 * attempt)
-    raise MovingLog(f"{log}: is rotated faster than it can be looked at; try again later")
+    raise MovingLog(f"{log}: rotated faster than it can be opened; try again later")
 
 
 def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
-    """List what exists: name, rank, inode."""
-    found = []
+    """List the existing files: name, rank, inode."""
+    existing = []
     missing = 0
     candidates: Iterator[tuple[str, int]] = iter([(log, 0)])
     if rotations:
@@ -88,7 +88,7 @@ def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
         try:
             status = os.stat(name)
         except OSError as error:
-            # The name of a rotation may be too long where the log's own is not.
+            # The name of a rotation may be too long even if the log's own is not.
             absent = error.errno == errno.ENOENT or (rank and error.errno == errno.ENAMETOOLONG)
             if absent:
                 missing += rank > 0
@@ -97,12 +97,12 @@ def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
                 continue
             raise UnreadableLog(f"{name}: {why(error)}") from error
         missing = 0
-        found.append((name, rank, (status.st_dev, status.st_ino)))
-    return found
+        existing.append((name, rank, (status.st_dev, status.st_ino)))
+    return existing
 
 
 def _candidates(log: str) -> Iterator[tuple[str, int]]:
-    """Name what rotations are called: `.old` when one is kept, else `.1`, `.2`, ..."""
+    """Yield possible names and their ranks: `.old` if one rotation is kept, else `.1`, `.2`, ..."""
     yield log, 0
     yield f"{log}.old", 1
     rank = 1
@@ -118,7 +118,7 @@ def _open_all(
 ) -> list[OpenFile]:
     opened: list[OpenFile] = []
     inodes: set[tuple[int, int]] = set()
-    held_inodes = {(one.file.device, one.file.inode) for one in held}
+    held_inodes = {(kept.file.device, kept.file.inode) for kept in held}
     try:
         for name, rank, _ in names:
             fd = _open(name, rank)
@@ -126,7 +126,7 @@ def _open_all(
                 continue
             file = _inspect(fd, name, rank, position)
             inode = (file.device, file.inode)
-            if inode in inodes:  # renamed between two of our steps: seen twice
+            if inode in inodes:  # renamed between two steps, so seen twice
                 os.close(fd)
                 continue
             inodes.add(inode)
@@ -134,14 +134,14 @@ def _open_all(
     except BaseException:
         close_all(opened)
         raise
-    # Both `.old` and `.1` exist after the setting was changed: the later one is newer.
+    # Both `.old` and `.1` exist after the rotation setting was changed: sort them by time.
     opened.sort(key=lambda o: (-o.file.rank, o.file.modified))
     return opened
 
 
 def _open(name: str, rank: int) -> int | None:
     try:
-        # Not blocking: a FIFO without a writer would hold us for ever.
+        # Non-blocking: opening a FIFO without a writer would never return.
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -151,7 +151,7 @@ def _open(name: str, rank: int) -> int | None:
         kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
         os.close(fd)
         if rank > 0:
-            return None  # somebody's directory called EventLog.old is no rotation
+            return None  # a directory called EventLog.old is not a rotation
         raise UnreadableLog(f"{name}: is {kind}; name the event log itself")
     return fd
 
@@ -180,31 +180,31 @@ def _inspect(fd: int, name: str, rank: int, position: Position | None) -> LogFil
 def _add_unlinked(
     opened: Sequence[OpenFile], position: Position | None, held: Sequence[OpenFile]
 ) -> list[OpenFile]:
-    """Put files that have lost their names, but are still open, where they belong.
+    """Insert files that are deleted but still open here at their place in the chain.
 
-    That is behind what was older at the last look.
+    That is after the files that were older at the last look.
     """
     chain = list(opened)
-    inodes = [(one.file.device, one.file.inode) for one in chain]
+    inodes = [(o.file.device, o.file.inode) for o in chain]
     place = 0
-    for one in held:
-        inode = (one.file.device, one.file.inode)
+    for kept in held:
+        inode = (kept.file.device, kept.file.inode)
         if inode in inodes:
             place = inodes.index(inode) + 1
             continue
         older = [o.file.rank for o in chain[:place]]
         rank = older[-1] if older else max((o.file.rank for o in chain), default=0) + 1
-        file = _inspect(one.fd, f"the deleted {one.file.name}", max(rank, 1), position)
-        chain.insert(place, OpenFile(replace(file, held=True, linked=False), one.fd))
+        file = _inspect(kept.fd, f"the deleted {kept.file.name}", max(rank, 1), position)
+        chain.insert(place, OpenFile(replace(file, held=True, linked=False), kept.fd))
         inodes.insert(place, inode)
         place += 1
     return chain
 
 
 def close_all(opened: Sequence[OpenFile]) -> None:
-    """Give the file descriptors back."""
-    for one in opened:
-        os.close(one.fd)
+    """Close the file descriptors."""
+    for file in opened:
+        os.close(file.fd)
 
 
 def _has_hole(ranks: Sequence[int]) -> bool:
@@ -216,12 +216,12 @@ def why(error: OSError) -> str:
     """Say why a file cannot be read, and what to do about it."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            "permission denied; run as a user who may read it (often root or condor), "
+            "permission denied; run as a user who can read it (often root or condor), "
             "or ask the administrator to make the log readable"
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return (
-            "cannot be read: more files are needed than may be open; raise `ulimit -n`, or use "
-            "--no-rotations if what is numbered like a rotation is none"
+            "cannot read the log: too many open files; raise `ulimit -n`, or use --no-rotations "
+            "if the numbered files are not rotations of this log"
         )
-    return f"cannot be read: {os.strerror(error.errno) if error.errno else error}"
+    return f"cannot read the log: {os.strerror(error.errno) if error.errno else error}"

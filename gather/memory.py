@@ -1,4 +1,4 @@
-"""How the C library keeps memory, for a process that reads blocks all day."""
+"""Tune malloc for a long-running process that reads block after block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LARGE_ARRAY = 4 << 20
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, instead of giving it back at once.
+    """Make malloc keep freed memory instead of returning it to the system at once.
 
-    Every block of a log needs the same few arrays of some megabytes. Given back to the
-    system, each of them costs a page fault per 4 KB when it is taken again, which is a
-    tenth of the reader's time. Where the C library has no such setting, nothing is done.
+    Each block of a log needs the same few arrays of several megabytes. If malloc returned them,
+    allocating them again would cost a page fault per 4 KB, a noticeable part of the reader's
+    time. Does nothing where the C library has no such setting.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -24,9 +24,9 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Give back now what has been kept, and large arrays from now on when they are freed.
+    """Return freed memory to the system now, and large arrays from now on as they are freed.
 
-    For when work of another kind begins: its arrays do not fit into the places of the blocks'.
+    Call this when other work begins, whose arrays do not fit the sizes that malloc has kept.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)

@@ -1,9 +1,8 @@
-"""Events that HTCondor wrote as JSON or XML: one ClassAd each.
+"""Parse JSON and XML events, each of which is one ClassAd.
 
-Every JSON event is parsed by orjson. An XML event in HTCondor's own layout is split by one
-regular expression, which takes a quarter of the time of an XML parser; any other goes to
-ElementTree, which decides what is well-formed. The header attributes of all events of a block
-become columns together.
+orjson parses JSON events. One regular expression splits an XML event in HTCondor's own layout,
+which is several times as fast as an XML parser; ElementTree parses any other and decides whether
+it is well-formed. The header attributes of all events of a block become columns together.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from condor_advice.gather.words import (
 
 Bools = npt.NDArray[np.bool_]
 
-# What the parsers raise for text that is not an event.
+# The exceptions that the parsers raise for text that is not an event.
 NOT_AN_EVENT = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
-# One attribute with a plain value, as HTCondor lays it out. Text that an XML parser might
-# refuse or change (control characters, `]]>`, carriage returns) does not match.
+# One attribute with a plain value in HTCondor's layout. Text that an XML parser might reject or
+# change (control characters, `]]>`, carriage returns) does not match.
 _XML_ATTRIBUTE = re.compile(
     r'\n *<a n="([\w.]+)"><([irs])>([^<>\x00-\x08\x0b-\x1f\ufffe\uffff]*)</\2></a>'
 )
-# What may stand between such attributes: a boolean, or where a nested ad opens or closes.
+# What may come between such attributes: a boolean, or the start or end of a nested ad.
 _XML_BETWEEN = re.compile(
     r'\n *(?:<a n="(?P<name>[\w.]+)"><(?:(?P<nested>c)>|b v="(?P<truth>[tf])"/></a>)|</c></a>)'
 )
@@ -58,7 +57,7 @@ _XML_ENTITIES = {"lt;": "<", "gt;": ">", "amp;": "&", "quot;": '"', "apos;": "'"
 _ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\d*(Z?)$")
 _NO_NUMBER = MAX_ID + 1
 _STAMP_BYTES = 32
-# `2026-11-`, `11-16T02` and `:01:34`: the bytes that must be digits, and the others.
+# `2026-11-`, `11-16T02` and `:01:34`: the bytes that must be digits, and those that are fixed.
 _YEAR_DIGITS, _YEAR_REST = word(b"\xff\xff\xff\xff"), word(b"\0\0\0\0-")
 _DATE_DIGITS, _DATE_REST = word(b"\xff\xff\0\xff\xff\0\xff\xff"), word(b"\0\0-")
 _TIME_DIGITS, _TIME_REST = word(b"\0\xff\xff\0\xff\xff"), word(b":\0\0:")
@@ -78,19 +77,19 @@ class ObjectHeaders(NamedTuple):
 
 
 def parse_json(data: bytes) -> Ad:
-    """Return the attributes of a JSON event, those of its header included."""
+    """Return the attributes of a JSON event, including its header attributes."""
     try:
         ad = orjson.loads(data)
     except orjson.JSONDecodeError:
-        # orjson is strict; bytes that are not UTF-8, NaN and infinities are no reason to fail.
+        # orjson rejects invalid UTF-8, NaN and infinities, which should not lose the event.
         ad = json.loads(data.decode("utf-8", "replace"))
     if not isinstance(ad, dict):
-        raise ValueError("a JSON event is an object")
+        raise ValueError("a JSON event must be an object")
     return ad
 
 
 def parse_xml(data: bytes) -> Ad:
-    """Return the attributes of an XML event, those of its header included."""
+    """Return the attributes of an XML event, including its header attributes."""
     text = data.decode("utf-8", "replace")
     ad = _split_xml(text)
     if ad is not None:
@@ -102,7 +101,7 @@ def parse_xml(data: bytes) -> Ad:
 
 
 def parse_value(data: bytes) -> Any:
-    """Return one value as it stands in an event in HTCondor's layout."""
+    """Return one value, given as it is written in an event in HTCondor's layout."""
     if not data.startswith(b"<"):
         return orjson.loads(data)
     if data.startswith(b"<b"):
@@ -123,7 +122,7 @@ def drop_header(ad: Ad) -> Ad:
 
 
 def take_headers(ads: Sequence[Ad]) -> ObjectHeaders:
-    """Move the header attributes out of events' ads into columns."""
+    """Move the header attributes of events from their ads into columns."""
     kind = _integers([ad.pop("EventTypeNumber", None) for ad in ads])
     cluster = _integers([ad.pop("Cluster", -1) for ad in ads])
     proc = _integers([ad.pop("Proc", -1) for ad in ads])
@@ -136,7 +135,7 @@ def take_headers(ads: Sequence[Ad]) -> ObjectHeaders:
 
 
 def layout_headers(layout: Layout, words: BlockWords, *, xml: bool) -> ObjectHeaders:
-    """Read the header attributes of events in HTCondor's layout; others are not good."""
+    """Read the header attributes of events in HTCondor's layout; no other event is `good`."""
     good = layout.good.copy()
     numbers = []
     for name, default in (("EventTypeNumber", _NO_NUMBER), ("Cluster", -1), ("Proc", -1)):
@@ -160,7 +159,7 @@ def layout_headers(layout: Layout, words: BlockWords, *, xml: bool) -> ObjectHea
 
 
 def _possible(kind: Int64s, cluster: Int64s, proc: Int64s) -> Bools:
-    """Tell which numbers HTCondor could have written."""
+    """Return for which events HTCondor could have written these numbers."""
     possible: Bools = (kind >= 0) & (kind <= MAX_TYPE)
     for number in (cluster, proc):
         possible &= (number >= -MAX_ID) & (number <= MAX_ID)
@@ -168,9 +167,9 @@ def _possible(kind: Int64s, cluster: Int64s, proc: Int64s) -> Bools:
 
 
 def read_times(stamps: list[Any]) -> tuple[Int64s, Bools, Bools]:
-    """Read ISO times: microseconds since 1970, which are local, and which are times at all.
+    """Read ISO times; return microseconds since 1970, which are local, and which are valid.
 
-    Nearly all look alike and are read together; the others one by one.
+    Times in the usual format are read together, the others one by one.
     """
     try:
         texts = np.array([stamp.encode("ascii") for stamp in stamps], f"S{_STAMP_BYTES}")
@@ -185,7 +184,7 @@ def read_times(stamps: list[Any]) -> tuple[Int64s, Bools, Bools]:
 
 
 def _stamps(words: Words) -> tuple[Int64s, Bools, Bools]:
-    """Read times as HTCondor writes them, from words with zeros behind the text."""
+    """Read times in HTCondor's format, from words padded with zeros."""
     front, date, time = words[0], word_in(words, 5), word_in(words, 13)
     good = all_digits(front, _YEAR_DIGITS) & ((front & _YEAR_MASK) == _YEAR_REST)
     good &= all_digits(date, _DATE_DIGITS) & ((date & _DATE_MASK) == _DATE_REST)
@@ -215,7 +214,7 @@ def _stamps(words: Words) -> tuple[Int64s, Bools, Bools]:
 
 
 def _odd_times(stamps: Iterable[Any]) -> tuple[Int64s, Bools, Bools]:
-    """Read such times one by one."""
+    """Read times in other formats one by one."""
     times = [_odd_time(stamp) for stamp in stamps]
     micros = np.array([time[0] if time else 0 for time in times], np.int64)
     local = np.array([time is not None and time[1] for time in times], np.bool_)
@@ -236,7 +235,7 @@ def _odd_time(stamp: Any) -> tuple[int, bool] | None:
 
 
 def _integers(values: list[Any]) -> Int64s:
-    """Return numbers as a column; what is no number of 32 bits becomes _NO_NUMBER."""
+    """Return numbers as a column; anything but a 32-bit number becomes _NO_NUMBER."""
     if set(map(type, values)) <= {int}:
         try:
             return np.array(values, np.int64)
@@ -254,7 +253,7 @@ def _integer(value: Any) -> int:
 
 
 def _unescape(text: str) -> str:
-    """Replace XML's own entities; raises KeyError for others."""
+    """Replace XML's predefined entities; raise KeyError for others."""
     return _XML_ENTITY.sub(lambda match: _XML_ENTITIES[match[1]], text) if "&" in text else text
 
 
@@ -262,7 +261,7 @@ _XML_SCALARS: dict[str, Callable[[str], Any]] = {"i": int, "r": float, "s": _une
 
 
 def _split_xml(text: str) -> Ad | None:
-    """Read an XML event in HTCondor's own layout; None when the layout is another."""
+    """Read an XML event in HTCondor's own layout; return None for another layout."""
     pieces = _XML_ATTRIBUTE.split(text)
     gaps, names = pieces[::4], pieces[1::4]
     if not names or not gaps[0].startswith("<c>") or not gaps[-1].endswith("\n</c>"):

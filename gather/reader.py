@@ -1,9 +1,10 @@
 """Read job event logs: blocks of bytes in, columns of events out.
 
-HTCondor writes an event as text (a header line, a body, a line `...`), as JSON or as XML,
-and one file may hold all three. All are framed by lines that begin in the first column, so
-a block is cut at its newlines once, and everything else works on whole columns of line
-starts. Python looks at a single event only where it is JSON or XML, or when asked for it.
+HTCondor writes an event as text (a header line, a body, a line `...`), as JSON or as XML, and one
+file may contain all three. The first and last line of an event begin in the first column in every
+format. So a block is split at its newlines once, and all else works on whole columns of line
+starts. Single events are handled in Python only if a caller asks for one, or if a JSON or XML
+event is not in HTCondor's own layout.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
+# How much of a log is decoded at once.
+BLOCK_BYTES = 4 << 20
 # The formats in which HTCondor writes an event.
 TEXT, JSON, XML = 0, 1, 2
-# Oddities are counted in full, but only so many per block are kept with their place: a
-# binary file that happens to hold an event would otherwise fill the store with them.
+# All oddities are counted, but only this many per block are kept with their offset: a binary file
+# that happens to contain an event would otherwise fill the store with them.
 MAX_ODDITIES = 50
 EXCERPT_BYTES = 60
-# Dates without a year that step back by more than this have passed New Year.
+# If a date without a year is earlier than the one before by more than this, a new year has begun.
 DISORDER_DAYS = 2
 
 _LARGE_BYTES = 8 << 20
@@ -57,7 +60,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 YEARLESS_HEADER = re.compile(rb"\n\d{3} \(-?\d+\.-?\d+\.-?\d+\) (\d\d)/(\d\d) ")
 _LOW_DIGIT = np.uint64(15)
-# `MM?DD?HH` and `:MM:SS`: which bits must be as in the shape beside it.
+# `MM?DD?HH` and `:MM:SS`: each mask selects the bits that must match the shape.
 _DATE_MASK = word(b"\xf0\xf0\xff\xf0\xf0\0\xf0\xf0")
 _ISO_SHAPE, _YEARLESS_SHAPE = word(b"00-00\x0000"), word(b"00/00\x0000")
 _TIME_MASK, _TIME_SHAPE = word(b"\xff\xf0\xf0\xff\xf0\xf0"), word(b":00:00")
@@ -76,11 +79,11 @@ class Oddity:
 
 @dataclass(slots=True)
 class ReaderState:
-    """What one block of a log must know of the blocks before it."""
+    """What reading a block requires from the blocks before it."""
 
-    year: int | None = None  # of the last date without a year, or of the first to come
+    year: int | None = None  # of the last date without a year, or of the next one
     day_of_year: int | None = None  # of that date
-    last_utc: int | None = None  # second of the last event; orders the repeated hour
+    last_utc: int | None = None  # UTC second of the last event; resolves the repeated hour
 
     def to_json(self) -> str:
         """Serialise for the store's cursor."""
@@ -88,32 +91,31 @@ class ReaderState:
 
     @classmethod
     def from_json(cls, text: str) -> ReaderState:
-        """Read back what `to_json` wrote."""
+        """Return the state that `to_json` wrote."""
         return cls(*json.loads(text))
 
 
 class Frame(NamedTuple):
-    """How a block's events lie in its lines."""
+    """The lines of a block, and which lines open and close its events."""
 
-    starts: Int64s  # of lines; one more than there are, past the end of the last
+    starts: Int64s  # of each line; one more element, past the end of the last line
     first: Bytes  # the first byte of each line
     opening: Int64s  # the line that opens each event
-    closing: Int64s  # and the one that closes it
+    closing: Int64s  # the line that closes it
 
 
 @dataclass(slots=True)
 class EventColumns:
-    """The events of one block, in log order: one column per thing that each event has.
+    """The events of one block, in log order, as columns.
 
-    `data` is what the block consumed, byte for byte: the first `size` bytes of `source`, which
-    may go on, so that a block need not be copied to be cut. `start` and `end` are the extents
-    of each event in it, without its closing line; `head` is where the words behind the time
-    stamp begin.
+    `data` are the bytes that the block consumed: the first `size` bytes of `source`, which may be
+    longer, so that no copy is needed. `start` and `end` delimit each event in it, without its
+    closing line; `head` is where the text after the time stamp begins.
     """
 
     source: bytes = field(repr=False)
     size: int
-    base: int  # where data begins in its file
+    base: int  # the offset of `data` in its file
     type: npt.NDArray[np.int16]
     cluster: npt.NDArray[np.int32]
     proc: npt.NDArray[np.int32]
@@ -124,7 +126,7 @@ class EventColumns:
     end: Int64s
     oddities: list[Oddity] = field(default_factory=list)
     oddity_counts: Counter[str] = field(default_factory=Counter)
-    # What the reader has at hand and `fields.py` needs again; made anew when it is gone.
+    # Kept from the reader for `fields.py`; computed again if absent.
     _frame: Frame | None = field(default=None, repr=False)
     _layouts: list[Layout] | None = field(default=None, repr=False)  # of JSON and XML events
     _ads: dict[int, Ad] = field(default_factory=dict, repr=False)  # of such events, by start
@@ -134,11 +136,11 @@ class EventColumns:
 
     @property
     def data(self) -> bytes:
-        """What the block consumed."""
+        """The bytes that the block consumed."""
         return self.source[: self.size]
 
     def text(self, row: int) -> str:
-        """Return one event's own words, without its closing line."""
+        """Return one event as it stands in the log, without its closing line."""
         return self.source[int(self.start[row]) : int(self.end[row])].decode("utf-8", "replace")
 
     def time(self, row: int) -> datetime:
@@ -146,10 +148,10 @@ class EventColumns:
         return _EPOCH + timedelta(microseconds=int(self.time_us[row]))
 
     def ad(self, row: int) -> dict[str, Any]:
-        """Return one event's attributes under HTCondor's names for them."""
+        """Return one event's attributes, under HTCondor's names."""
         form, start = int(self.form[row]), int(self.start[row])
         if form == TEXT:
-            # Everything in front of `head` is ASCII, so bytes and characters agree.
+            # Everything before `head` is ASCII, so byte and character offsets agree.
             return parse_body(int(self.type[row]), self.text(row)[int(self.head[row]) - start :])
         return self._object_ad(start, int(self.end[row]), form).copy()
 
@@ -176,7 +178,7 @@ class EventColumns:
         return ad
 
     def event(self, row: int, access_point: str = "") -> JobEvent:
-        """Return one event by itself."""
+        """Return one event."""
         job = JobId(access_point, int(self.cluster[row]), int(self.proc[row]))
         kind = JobEventType(int(self.type[row]))
         return JobEvent(job, kind, self.time(row), self.ad(row), self.text(row))
@@ -196,19 +198,19 @@ class EventColumns:
         return self._frame
 
     def padded(self) -> bytes:
-        """Return the bytes with some room behind them, for reading words near the end."""
+        """Return the bytes with padding after them, for loading words near the end."""
         if len(self.source) - self.size < PADDING:
-            self.source = pad(self.source)  # once: several readers ask
+            self.source = pad(self.source)  # only once, for all callers
         return self.source
 
     def keep(self, rows: Bools) -> None:
-        """Keep some of the events only; the bytes stay."""
+        """Keep only these events; the bytes stay."""
         self._frame = self._layouts = None
         for name in ("type", "cluster", "proc", "time_us", "form", "start", "head", "end"):
             setattr(self, name, getattr(self, name)[rows])
 
     def counts_by_type(self) -> dict[int, int]:
-        """Return how many events of each number there are."""
+        """Return the number of events of each type."""
         kinds, counts = np.unique(self.type, return_counts=True)
         return dict(zip(kinds.tolist(), counts.tolist(), strict=True))
 
@@ -222,40 +224,40 @@ def read_block(
     final: bool = False,
     size: int | None = None,
 ) -> tuple[EventColumns, int]:
-    """Decode the whole events in `data`, which begins at byte `base` of its file.
+    """Decode the complete events in `data`, which begins at byte `base` of its file.
 
-    With `size` only so many bytes are decoded. A block that goes on behind them by at least
-    PADDING bytes, whatever these are, need not be copied.
+    With `size`, only this many bytes are decoded. If at least PADDING arbitrary bytes follow
+    them in `data`, the block need not be copied.
 
-    Returns them with the number of bytes consumed: up to where an unfinished event or
-    line begins, which is left for the next call, when the log has grown. With `final`
-    nothing will follow: an unfinished event is an oddity, and all is consumed. `state`
-    is brought up to the end of what was consumed.
+    Returns the events and the number of bytes consumed. An incomplete event or line at the end is
+    not consumed; it is left for the next call, when the log has grown. With `final` nothing
+    follows: an incomplete event is an oddity, and everything is consumed. `state` is updated to
+    the end of the consumed bytes.
     """
     return _Block(data, len(data) if size is None else size, state, base, clock, final).read()
 
 
 def first_year(fd: int, size: int, modified: datetime) -> int:
-    """Return the year of the first date in a file whose dates have none.
+    """Return the year of the first date in a file whose dates have no year.
 
-    The last event is the youngest and cannot lie after the file's modification; each
-    fall of the dates before it is a New Year. Of a large file one date in 64 KB is
-    enough, since that does not span a year.
+    The last event is the newest and cannot be later than the file's modification time. Each
+    step back in the dates before it is a New Year. In a large file one date per 64 KB is enough,
+    since that does not span a year.
     """
     dates: list[tuple[int, int]] = []
     step = 1 << 16
     for offset in range(0, max(size, 1), step):
-        # From the newline in front of it on, and past its end: a header may lie across it.
+        # Start at the newline before the chunk and read past its end: a header may span the edge.
         chunk = os.pread(fd, step + 64, offset - 1) if offset else b"\n" + os.pread(fd, step, 0)
         if size > _LARGE_BYTES and offset + step < size:
             first = YEARLESS_HEADER.search(chunk)
-            found = [first.groups()] if first else []
+            headers = [first.groups()] if first else []
         else:
-            found = YEARLESS_HEADER.findall(chunk)
-        dates += [(int(month), int(day)) for month, day in found]
+            headers = YEARLESS_HEADER.findall(chunk)
+        dates += [(int(month), int(day)) for month, day in headers]
     if not dates:
         return modified.year
-    # A day's grace: the writer's zone may be ahead of ours.
+    # Allow one day more: the writer's time zone may be ahead of ours.
     latest = modified + timedelta(days=1)
     year = latest.year - (dates[-1] > (latest.month, latest.day))
     valid = [date for date in dates if 1 <= date[0] <= 12]
@@ -264,7 +266,7 @@ def first_year(fd: int, size: int, modified: datetime) -> int:
 
 
 class _Headers(NamedTuple):
-    """The lines that open an event, column by column, in log order."""
+    """The lines that open an event, as columns, in log order."""
 
     line: Int64s  # index of the line
     type: Int64s
@@ -287,7 +289,7 @@ class _Block:
         self.bytes = np.frombuffer(self.data, np.uint8)
         self.words = BlockWords(self.data)
         self.notes: list[tuple[int, str]] = []  # position and kind of each oddity
-        self.uncited: dict[str, int] = {}  # and how many more there are, where they are many
+        self.uncited: dict[str, int] = {}  # number of further oddities, by kind
         self.layouts: list[Layout] = []
         self.ads: dict[int, Ad] = {}  # of JSON and XML events in another layout, by start
         self.years: tuple[Int64s, Int64s, Int64s] | None = None
@@ -307,9 +309,9 @@ class _Block:
         return self._assemble(headers, ends, dots)
 
     def _line_bounds(self) -> Int64s:
-        """Return where lines start, and one more: past the end of the last.
+        """Return the start of each line, and one element more, past the end of the last line.
 
-        A run of NULs, as a crash leaves it, ends a line too.
+        A NUL also ends a line; a crash may leave a run of them.
         """
         view = self.bytes[: self.size]
         begins = np.empty(self.size + 2, np.bool_)
@@ -326,7 +328,7 @@ class _Block:
         return bounds
 
     def _text_headers(self, lines: Int64s) -> _Headers:
-        """Decode `NNN (cluster.proc.subproc) date time words`; other lines drop out."""
+        """Decode `NNN (cluster.proc.subproc) date time text`; drop other lines."""
         at = self.starts[lines]
         front = self.words.fetch(at, 2)
         shaped = (front[0] & _OPENING_MASK) == _OPENING_SHAPE
@@ -344,46 +346,46 @@ class _Block:
         return headers if good.all() else _Headers(*(column[good] for column in headers))
 
     def _procs(self, at: Int64s) -> tuple[Int64s, Words, Bools]:
-        """Read `proc.subproc) `: the proc, the words from it on, and whether it fits.
+        """Read `proc.subproc) `: return the proc, the words from it on, and whether it matches.
 
-        Where the numbers are not of three digits each, `at` is moved and its words taken
-        anew, so that the date behind them is at the same place everywhere.
+        Where the numbers do not have three digits each, `at` is moved and the words are fetched
+        again, so that the date is at the same place in all of them.
         """
-        found = self.words.fetch(at, 4)
-        fits = (found[0] & _PROC_MASK) == _PROC_SHAPE
-        proc = (found[0] & _LOW_DIGIT).view(np.int64) * 100 + pair(found[0], 1)
+        loaded = self.words.fetch(at, 4)
+        fits = (loaded[0] & _PROC_MASK) == _PROC_SHAPE
+        proc = (loaded[0] & _LOW_DIGIT).view(np.int64) * 100 + pair(loaded[0], 1)
         odd = np.flatnonzero(~fits)
         if len(odd):
             proc[odd], fits[odd], at[odd] = self._odd_procs(at[odd])
-            found[:, odd] = self.words.fetch(at[odd], 4)
-        return proc, found, fits & (byte_of(found[1], 0) == 32)
+            loaded[:, odd] = self.words.fetch(at[odd], 4)
+        return proc, loaded, fits & (byte_of(loaded[1], 0) == 32)
 
     def _odd_procs(self, at: Int64s) -> tuple[Int64s, Bools, Int64s]:
-        """Read such numbers of any length; the places are those eight bytes before their end."""
+        """Read such numbers of any length; return positions eight bytes before their end."""
         proc, count, at = signed_in(self.words[at], self.words, at)
         fits = (count > 0) & (self.bytes[at] == 46) & (np.abs(proc) <= MAX_ID)
         _, count, at = signed_in(self.words[at + 1], self.words, at + 1)
         fits &= (count > 0) & (self.bytes[at] == 41)
         return proc, fits, at + 1 - 8
 
-    def _times(self, found: Words, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
-        """Read the time stamps: UTC microseconds (or _NO_TIME), and where the words begin.
+    def _times(self, loaded: Words, at: Int64s, good: Bools) -> tuple[Int64s, Int64s]:
+        """Read the time stamps: return UTC microseconds (or _NO_TIME), and where the text begins.
 
-        `2026-11-16 02:01:34`, or `11/16 02:01:34` without a year; either may go on with a
-        fraction of a second, and then with `Z` for UTC. They are at byte 9 of `found`.
+        `2026-11-16 02:01:34`, or `11/16 02:01:34` without a year. A fraction of a second may
+        follow, and then `Z` for UTC. The stamps are at byte 9 of `loaded`.
         """
-        front = word_in(found, 9)
+        front = word_in(loaded, 9)
         iso = byte_of(front, 4) == 45
-        date, time = word_in(found, 14), word_in(found, 22)  # from the month on, both are alike
+        date, time = word_in(loaded, 14), word_in(loaded, 22)  # the formats agree from the month on
         end = at + 19
         if not iso.all():
-            date, time = np.where(iso, date, front), np.where(iso, time, word_in(found, 17))
+            date, time = np.where(iso, date, front), np.where(iso, time, word_in(loaded, 17))
             end -= np.where(iso, 0, 5)
         shape = np.where(iso, _ISO_SHAPE, _YEARLESS_SHAPE)
         blank = byte_of(date, 5)
         good = good & ((date & _DATE_MASK) == shape) & ((time & _TIME_MASK) == _TIME_SHAPE)
         good &= (blank == 32) | (blank == 84)
-        # Within an hour all dates are alike: decode one of each run, and spread it.
+        # Dates are equal within an hour: decode one of each run, and repeat it.
         fresh = np.flatnonzero((date[1:] != date[:-1]) | (front[1:] != front[:-1])) + 1
         runs = np.concatenate(([0], fresh))[: len(at)]
         lengths = np.append(runs[1:], len(at)) - runs
@@ -415,19 +417,19 @@ class _Block:
         if micros is not None:
             time_us += micros
         time_us[~good] = _NO_TIME
-        end += behind == 32  # a header may also end right behind its time
+        end += behind == 32  # a header may also end right after its time
         return time_us, end
 
     def _hours(
         self, date: Words, front: Words, iso: Bools, good: Bools, lengths: Int64s
     ) -> tuple[Bools, Int64s]:
-        """Decode a date and hour per run of equal ones: seconds since 1970 for every event."""
+        """Decode one date and hour per run of equal ones; return seconds since 1970 per event."""
         month, day, hour = pair(date, 0), pair(date, 3), pair(date, 6)
         year = pair(front, 0) * 100 + pair(front, 2)
         fits = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (hour <= 23)
         fits &= ~iso | ((year >= FIRST_YEAR) & (year <= LAST_YEAR))
         good = good & np.repeat(fits, lengths)
-        # A run counts for the years only if some line of it is a header at all.
+        # A run counts for the years only if at least one of its lines is a header.
         real = np.logical_or.reduceat(good, np.cumsum(lengths) - lengths) if len(good) else good
         self._fill_years(year, month, day, ~iso & real & fits, np.cumsum(lengths))
         return good, np.repeat(days_since_1970(year, month, day) * 86400 + hour * 3600, lengths)
@@ -435,7 +437,7 @@ class _Block:
     def _fill_years(
         self, year: Int64s, month: Int64s, day: Int64s, yearless: Bools, until: Int64s
     ) -> None:
-        """Give dates without a year theirs: where they fall back, it is a year later."""
+        """Fill in the year of dates without one: where dates step back, a new year begins."""
         rows = np.flatnonzero(yearless)
         if not len(rows):
             return
@@ -446,7 +448,7 @@ class _Block:
         self.years = until[rows], year[rows], of_year
 
     def _year_before(self) -> int:
-        """Return the year of the last event, where dates lose their year in the midst of a log."""
+        """Return the year of the last event, for a log whose dates stop having a year."""
         if self.state.last_utc is None:
             return datetime.now(UTC).year
         return datetime.fromtimestamp(self.state.last_utc, UTC).year
@@ -461,15 +463,15 @@ class _Block:
         return closing
 
     def _ends(self, lines: Int64s, closers: Int64s) -> Int64s:
-        """Return for each opening line the line that ends its event.
+        """Return, for each opening line, the line that ends its event.
 
-        That is the next closing line, or the next opening one where the closing line is
-        missing; past the last line where neither has come yet.
+        That is the next closing line, or the next opening line if the closing line is missing;
+        past the last line if there is neither.
         """
         never = len(self.starts)
         n = len(lines)
         if n and n - len(closers) in (0, 1) and _alternate(lines, closers):
-            return closers if len(closers) == n else np.append(closers, never)  # the rule
+            return closers if len(closers) == n else np.append(closers, never)  # the usual case
         index = np.searchsorted(closers, lines)
         closing = np.append(closers, never)[index]
         ends: Int64s = np.minimum(closing, np.append(lines[1:], never))
@@ -492,10 +494,10 @@ class _Block:
         json_end = _next(closers[self._equal(closers, b"}")], openers, never)
         xml_end = _next(lines[self._equal(lines, b"</c>")], openers, never)
         end = np.where(form == JSON, json_end, xml_end)
-        # The closing line is missing where another event opens first.
+        # The closing line is missing if another event opens first.
         limit = np.minimum(np.append(openers[1:], never), _next(headers.line, openers, never))
         closed = end < limit
-        # An opening line inside a text event that is closed belongs to that event.
+        # An opening line inside a closed text event belongs to that event.
         text_end = np.append(ends, -1)[np.searchsorted(headers.line, openers) - 1]
         alone = (openers >= text_end) | (text_end == never)
         cut_off = alone & ~closed & (limit == never)  # only the last one can be
@@ -513,21 +515,21 @@ class _Block:
         order = np.argsort(columns[0], kind="stable")
         *merged, ends = (column[order] for column in columns)
         headers = _Headers(*merged)
-        # A text event without its closing line ends where an object opens, if that is whole.
+        # A text event without its closing line ends where a complete object opens.
         openings = np.where(ends == never, never, headers.line)
         return headers, np.minimum(ends, np.append(openings[1:], never))
 
     def _objects(self, line: Int64s, end: Int64s, form: Int64s) -> Int64s:
-        """Read JSON and XML events; returns the columns of `_Headers`, and the closing lines."""
+        """Read JSON and XML events; return the columns of `_Headers`, and the closing lines."""
         from condor_advice.gather.layout import read_layout
         from condor_advice.gather.objects import layout_headers
 
         parts, rest = [], []
-        for one_form in (JSON, XML):
-            rows = np.flatnonzero((form == one_form) & (end < len(self.starts)))
+        for current in (JSON, XML):
+            rows = np.flatnonzero((form == current) & (end < len(self.starts)))
             if not len(rows):
                 continue
-            xml = one_form == XML
+            xml = current == XML
             layout = read_layout(self.data, self.bounds, line[rows], end[rows], xml=xml)
             head = layout_headers(layout, self.words, xml=xml)
             self.layouts.append(layout)
@@ -551,7 +553,7 @@ class _Block:
     def _parse_objects(
         self, rows: Int64s, line: Int64s, end: Int64s, form: Int64s
     ) -> tuple[npt.NDArray[Any], ...]:
-        """Parse events in another layout one by one: the rows that are events, and headers."""
+        """Parse events in other layouts one by one; return the rows and headers of those valid."""
         from condor_advice.gather.objects import NOT_AN_EVENT, PARSERS, take_headers
 
         start = self.starts[line]
@@ -572,7 +574,7 @@ class _Block:
         return kept[head.good], *(column[head.good] for column in head)
 
     def _assemble(self, headers: _Headers, ends: Int64s, dots: Int64s) -> tuple[EventColumns, int]:
-        """Drop what is unfinished, note what is odd, and build the columns."""
+        """Drop incomplete events, note oddities, and build the columns."""
         starts, size = self.starts, self.size
         unfinished = ends == len(starts)
         consumed = size
@@ -584,7 +586,7 @@ class _Block:
             consumed = int(starts[headers.line[row]])
             headers, ends = _Headers(*(column[:row] for column in headers)), ends[:row]
         elif int(starts[-1]) < size and len(starts) - 1 not in (*ends[-1:], *dots[-1:]):
-            consumed = int(starts[-1])  # a line without its end, and not one that closes
+            consumed = int(starts[-1])  # an incomplete line that does not close an event
         start = starts[headers.line]
         # A closing brace is part of its event; a closing `...` is not.
         end = self.bounds[ends] + _CLOSING_BYTES[headers.form]
@@ -614,16 +616,16 @@ class _Block:
         if len(columns):
             self.state.last_utc = int(columns.time_us[-1] // 1_000_000)
         if self.years is not None:
-            # The run of dates that the last whole event belongs to.
+            # The run of dates that contains the last complete event.
             until, years, of_year = self.years
             run = min(int(np.searchsorted(until, len(columns))), len(years) - 1)
             self.state.year, self.state.day_of_year = int(years[run]), int(of_year[run])
         return columns, consumed
 
     def _note_framing(self, headers: _Headers, ends: Int64s, dots: Int64s, consumed: int) -> None:
-        """Note events without their closing line, closing lines and lines of no event."""
+        """Note events without a closing line, and lines outside any event."""
         starts = self.starts
-        last = int(np.searchsorted(starts, consumed))  # lines that begin before it
+        last = int(np.searchsorted(starts, consumed))  # the number of consumed lines
         alternate = len(dots) == len(ends) and np.array_equal(ends, dots)
         if alternate and int((ends - headers.line).sum()) + len(ends) >= last:
             return  # every line belongs to an event, and every event is closed
@@ -633,7 +635,7 @@ class _Block:
         for row in np.flatnonzero(text & ~closed & (ends < len(starts))):
             self.notes.append((int(starts[headers.line[row]]), "unclosed"))
         covered = int((np.minimum(ends, last) - headers.line).sum())
-        # Closing lines are not between `line` and `ends`, except where they are missing.
+        # `covered` does not include closing lines, so add them.
         if covered + int(closed.sum()) + int((~text).sum()) >= last:
             return
         inside = np.zeros(last + 1, np.int64)
@@ -641,9 +643,9 @@ class _Block:
         np.add.at(inside, np.minimum(ends + (closed | ~text), last), -1)
         outside = np.flatnonzero(np.cumsum(inside[:-1]) == 0)
         for line in outside[self._line_lengths(outside) > 0].tolist():
-            found = self._line(line)
-            if found.strip() and not found.startswith(_XML_FRAME):
-                self.notes.append((int(starts[line]), _foreign_kind(found)))
+            content = self._line(line)
+            if content.strip() and not content.startswith(_XML_FRAME):
+                self.notes.append((int(starts[line]), _foreign_kind(content)))
 
     def _note_bytes(self, consumed: int) -> None:
         if self.has_cr:
@@ -655,12 +657,12 @@ class _Block:
                 self.notes.append((error.start, "not_utf8"))
 
     def _note_duplicates(self, columns: EventColumns) -> None:
-        """Note events that repeat one of this block to the letter; they are kept."""
+        """Note events that are exact duplicates of another in this block; keep them."""
         length = columns.end - columns.start
         mixed = columns.time_us * 31 + columns.type
         mixed = (mixed * 1_000_003 + columns.cluster) * 1_000_003 + columns.proc
         mixed = (mixed * 4099 + length) * _MIX
-        # Few share some bits of the sum, and of these few share others too.
+        # Few events share sixteen bits of the hash, and of these few share the next sixteen.
         rows = np.arange(len(mixed))
         for shift in (48, 32, 16):
             rows = rows[_sharing((mixed[rows] >> shift) & 0xFFFF)]
@@ -696,7 +698,7 @@ class _Block:
         return self.bounds[lines + 1] - self.starts[lines] - 1
 
     def _equal(self, lines: Int64s, content: bytes) -> Bools:
-        """Tell which lines are `content`, of up to eight bytes, and nothing else."""
+        """Return which lines consist of `content`, up to eight bytes."""
         lengths = self._line_lengths(lines)
         ends = self.starts[lines] + lengths
         lengths -= (lengths > 0) & (self.bytes[ends - 1] == 13)
@@ -705,32 +707,32 @@ class _Block:
         return equal
 
 
-_MIX = np.int64(0x1E3779B97F4A7C15)  # odd: spreads what differs over the high bits
+_MIX = np.int64(0x1E3779B97F4A7C15)  # odd: spreads differences over the high bits
 _CLOSING_BYTES = np.array([0, len(b"}"), len(b"</c>")])  # by form
 _NO_TIME = np.iinfo(np.int64).min
 _CLOSING_BRACE = 125
-# What stands around the events of an XML log.
+# The lines around the events of an XML log.
 _XML_FRAME = (b"<?xml", b"<!DOCTYPE", b"<classads>", b"</classads>")
 
 
 def _sharing(values: Int64s) -> npt.NDArray[np.intp]:
-    """Return which of the values, of sixteen bits, are there more than once."""
+    """Return the indices of 16-bit values that occur more than once."""
     places = np.arange(len(values), dtype=np.int32)
     last = np.empty(1 << 16, np.int32)
-    last[values] = places  # of equal values one is kept, and the others find that it is not they
+    last[values] = places  # one of several equal values wins; the others then differ from it
     shared = np.zeros(1 << 16, np.bool_)
     shared[values[np.flatnonzero(last[values] != places)]] = True
     return np.flatnonzero(shared[values])
 
 
 def _next(places: Int64s, at: Int64s, none: int) -> Int64s:
-    """Return for each line the first of `places` from it on; `none` where there is none."""
+    """Return, for each line, the first of `places` at or after it; `none` if there is none."""
     following: Int64s = np.append(places, none)[np.searchsorted(places, at)]
     return following
 
 
 def _alternate(lines: Int64s, closers: Int64s) -> bool:
-    """Tell whether each opening line has its closing one before the next; the last may wait."""
+    """Return whether opening and closing lines alternate; the last may be open."""
     count = len(closers)
     return bool((closers > lines[:count]).all() and (closers[: len(lines) - 1] < lines[1:]).all())
 
@@ -744,6 +746,6 @@ def _foreign_kind(line: bytes) -> str:
 
 
 def _new_years(steps: Int64s) -> Int64s:
-    """Return +1 where dates step into a new year, and -1 where a late event steps back."""
+    """Return +1 where dates enter a new year, and -1 where a late event goes back to the old."""
     late = steps > 365 - DISORDER_DAYS
     return (steps < -DISORDER_DAYS).astype(np.int64) - late.astype(np.int64)

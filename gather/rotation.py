@@ -1,19 +1,18 @@
-"""Which file of a rotated log is which: pure decisions over what was seen on disk.
+"""Decide which file of a rotated log is which.
 
-A log is followed by its name, but a name says little: HTCondor renames `EventLog` to
-`EventLog.1` and starts a new one, logrotate may copy and truncate, people delete. So a
-file is known by its inode and by a digest of its first bytes, and the place reached in
-it by a digest of the bytes before that place. Nothing here touches a disk; `tail.py`
-looks and acts.
+A log is followed by name, but a name is not enough: HTCondor renames `EventLog` to `EventLog.1`
+and starts a new one, logrotate may copy and truncate, and people delete files. So a file is
+identified by its inode and a digest of its first bytes, and the position in it by a digest of the
+bytes before that position. This module does no I/O; `look.py` and `tail.py` do.
 
-What HTCondor does, seen on 25.14:
+What HTCondor 25.14 does:
 
-- The global log starts with a 008 `Global JobLog:` event whose `sequence` and `offset`
-  tell how many files and bytes came before. At rotation this header is rewritten in
-  place (`size`, `events`, the date; in JSON logs even `id` and `sequence`, which are
-  lost). A fingerprint must not cover it.
-- A writer may still append to a file after another process rotated it. `offset` does
-  not count those bytes, so a loss computed from headers is a lower bound.
+- The global log starts with a 008 `Global JobLog:` event. Its `sequence` and `offset` say how many
+  files and bytes came before. At rotation HTCondor rewrites this header in place (`size`, `events`
+  and the date; in JSON logs even `id` and `sequence` are lost), so a fingerprint must not
+  cover it.
+- A writer may still append to a file after another process has rotated it. `offset` does not
+  count those bytes, so a loss computed from headers is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# What is kept of the beginning of a file: enough for a header in any format and a
-# fingerprint behind it.
+# How much of a file's beginning is read: enough for a header in any format and the fingerprint
+# after it.
 HEAD_BYTES = 2048
 FINGERPRINT_BYTES = 512
-# With fewer bytes than these two files may well begin alike; then the inode must agree.
+# Two files may well share fewer first bytes than this; then the inode must match too.
 TELLING_BYTES = 48
 TAIL_BYTES = 64
 
@@ -40,7 +39,7 @@ _HEADER_ENDS = {b"0": b"\n...", b"<": b"</c>", b"{": b"\n}"}
 
 
 def digest(data: bytes | memoryview) -> str:
-    """Shorten bytes to something that fits a cursor and still tells them apart."""
+    """Return a short digest of bytes, to keep in a cursor."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
@@ -51,41 +50,41 @@ class Header:
     id: str
     sequence: int
     offset: int  # bytes in all files before this one
-    event_offset: int  # events in them, 0 unless EVENT_LOG_COUNT_EVENTS
-    length: int  # bytes of this event itself, which are rewritten at rotation
+    event_offset: int  # events in those files; 0 unless EVENT_LOG_COUNT_EVENTS is set
+    length: int  # bytes of this event itself, which is rewritten at rotation
 
 
 def read_header(head: bytes) -> Header | None:
-    """Find the header in the first bytes of a file; None while it is not whole."""
+    """Return the header in the first bytes of a file; None if it is absent or incomplete."""
     ending = _HEADER_ENDS.get(head[:1])
     if ending is None:
         return None
     end = head.find(ending)
     if end < 0:
         return None
-    found = _HEADER.search(head, 0, end)
-    if found is None:
+    match = _HEADER.search(head, 0, end)
+    if match is None:
         return None
     return Header(
-        id=found["id"].decode("ascii", "replace"),
-        sequence=int(found["sequence"]),
-        offset=int(found["offset"]),
-        event_offset=int(found["event_offset"]),
+        id=match["id"].decode("ascii", "replace"),
+        sequence=int(match["sequence"]),
+        offset=int(match["offset"]),
+        event_offset=int(match["event_offset"]),
         length=end + len(ending) + 1,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a file is recognised by, under whatever name it is found again."""
+    """What identifies a file, whatever its name."""
 
     device: int
     inode: int
-    start: int  # the digest begins here, behind a header that may be rewritten
+    start: int  # the digest begins here, after the header, which may be rewritten
     length: int
     digest: str
-    id: str = ""  # the header's, which alone may tell while nothing is behind it
-    size: int = 0  # to which a finished file was read; it may still grow
+    id: str = ""  # the header's; the only content to compare while the header stands alone
+    size: int = 0  # how far a finished file was read; it may still grow
 
     @property
     def telling(self) -> bool:
@@ -94,13 +93,13 @@ class Fingerprint:
 
     @property
     def empty(self) -> bool:
-        """Whether only the inode is known, which another file may get later."""
+        """Whether only the inode is known, which another file may reuse."""
         return self.length == 0 and self.id == ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a log's rotation chain as it was found."""
+    """One file of a log's rotation chain, as it is on disk."""
 
     name: str
     rank: int  # 0 the log itself, 1 its latest rotation, ...
@@ -109,9 +108,9 @@ class LogFile:
     size: int
     modified: float
     head: bytes  # the first HEAD_BYTES
-    continues: bool = False  # the bytes before the position reached are the expected ones
-    held: bool = False  # open here since the last look, so its inode was not used again
-    linked: bool = True  # False: deleted, and only still open here
+    continues: bool = False  # the bytes before the position are the expected ones
+    held: bool = False  # open here since the last look, so its inode was not reused
+    linked: bool = True  # False: deleted, but still open here
 
     @property
     def header(self) -> Header | None:
@@ -120,15 +119,15 @@ class LogFile:
 
     @property
     def body(self) -> int:
-        """Where the bytes that never change begin."""
+        """The offset of the bytes that never change."""
         header = self.header
         return header.length if header else 0
 
     def fingerprint(self, *, complete: bool = False) -> Fingerprint:
-        """Take what will recognise this file again, as far as it is written.
+        """Return this file's fingerprint, from what is written so far.
 
-        A `complete` file will not grow, nor will its header be rewritten: whatever is in
-        it may be used.
+        A `complete` file will not grow, nor will its header be rewritten, so its whole content
+        may be used.
         """
         header = self.header
         start = self.body
@@ -141,7 +140,7 @@ class LogFile:
         return Fingerprint(self.device, self.inode, start, len(covered), digest(covered), name)
 
     def bears(self, mark: Fingerprint) -> bool:
-        """Whether this is the file (or a copy of it) that the fingerprint was taken of."""
+        """Return whether the fingerprint is that of this file, or of a copy of it."""
         same_inode = (self.device, self.inode) == (mark.device, mark.inode)
         if mark.length == 0:
             header = self.header
@@ -151,55 +150,55 @@ class LogFile:
 
 
 def borne_marks(files: Sequence[LogFile], marks: Sequence[Fingerprint]) -> list[list[Fingerprint]]:
-    """Return for each file those of the fingerprints that it bears.
+    """Return, for each file, the fingerprints that it matches.
 
-    Where a log has hundreds of rotations, trying each with each would take minutes.
+    Comparing every file with every fingerprint would take minutes with hundreds of rotations.
     """
     nameless = [mark for mark in marks if mark.length == 0]
     by_content: dict[tuple[int, int, str], list[Fingerprint]] = {}
     for mark in marks:
         by_content.setdefault((mark.start, mark.length, mark.digest), []).append(mark)
     extents = {(mark.start, mark.length) for mark in marks if mark.length}
-    found = []
+    borne = []
     for file in files:
         likely = list(nameless)
         for start, length in extents:
             covered = digest(file.head[start : start + length])
             likely += by_content.get((start, length, covered), ())
-        found.append([mark for mark in likely if file.bears(mark)])
-    return found
+        borne.append([mark for mark in likely if file.bears(mark)])
+    return borne
 
 
 def _may_become_header(head: bytes) -> bool:
-    """Whether these bytes could be the beginning of a header not yet written in full."""
+    """Return whether these bytes may be the beginning of an incomplete header."""
     ending = _HEADER_ENDS.get(head[:1])
     return ending is not None and len(head) < HEAD_BYTES and ending not in head
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a log is read: a file, a byte in it, and the files already done with."""
+    """How far a log has been read: a file, an offset in it, and the files already finished."""
 
     mark: Fingerprint
     offset: int
     header: Header | None
-    events: int  # read from this file, its header not counted
+    events: int  # read from this file, not counting its header
     done: tuple[Fingerprint, ...]  # files of the chain read to their end, oldest first
     tail_length: int = 0  # of the bytes before `offset` that show the file is unchanged
     tail: str = digest(b"")
 
     @property
     def begun(self) -> bool:
-        """Whether anything behind the header was read: only then can content identify it."""
+        """Whether anything after the header was read: only then can content identify the file."""
         return self.mark.length > 0 and self.offset > self.mark.start
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Events that were, or may have been, in the log and can no longer be read."""
+    """Events that are, or may be, lost: they can no longer be read."""
 
     reason: str
-    bytes: int | None = None  # None: cannot be known; else at least so many
+    bytes: int | None = None  # None: unknown; else at least this many
     events: int | None = None
     after_sequence: int | None = None
     before_sequence: int | None = None
@@ -207,13 +206,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to go on reading."""
+    """Where to continue reading."""
 
-    current: LogFile | None  # the file that the position is in, if it still exists
-    start: int  # the byte in `current` to go on from
+    current: LogFile | None  # the file that contains the position, if it still exists
+    start: int  # the offset in `current` to continue from
     unread: tuple[LogFile, ...]  # newer files, oldest first
-    losses: tuple[Loss, ...]  # what is found missing, to be recorded with the next step
-    skipped: tuple[LogFile, ...] = ()  # files that cannot be fitted in and are passed over
+    losses: tuple[Loss, ...]  # to be recorded with the next step
+    skipped: tuple[LogFile, ...] = ()  # files that appeared too late and are skipped
 
 
 def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
@@ -231,19 +230,19 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
 
     alike = [file for file in unread if file.bears(position.mark)]
     inode = (position.mark.device, position.mark.inode)
-    # Of several copies the newest goes on growing.
+    # Of several copies, the newest is the one that grows.
     alike.sort(key=lambda file: file.rank)
     ours = next((file for file in alike if file.continues), None)
     if ours is not None:
         index = unread.index(ours)
-        # Copies of the file that is being read hold nothing new.
+        # Copies of the file being read contain nothing new.
         newer = [file for file in unread[index + 1 :] if file not in alike]
         strangers = [file for file in unread[:index] if file not in alike]
         behind = _worth_reading([file for file in strangers if not _begins(file, ours)])
         losses = tuple(
             Loss(
                 f"{file.name} appeared among the rotations after newer files had been read; "
-                f"its {file.size} bytes were not read: gather it under its own name"
+                f"its {file.size} bytes were skipped: gather it under its own name"
             )
             for file in behind
         )
@@ -256,21 +255,20 @@ def locate(position: Position | None, chain: Sequence[LogFile]) -> Place:
     if not newer:
         return Place(None, 0, (), ())
     truncated = any((file.device, file.inode) == inode for file in chain)
-    what = "was truncated" if truncated else "is gone"
+    fate = "was truncated" if truncated else "is gone"
     reason = (
-        f"the file that had been read to byte {position.offset} {what}, and no rotation "
+        f"the file that had been read to byte {position.offset} {fate}, and no rotation "
         f"holds the rest of it"
     )
     return Place(None, 0, tuple(newer), (_loss_before(position, newer[0], reason),))
 
 
 def _locate_unbegun(position: Position, chain: Sequence[LogFile], unread: list[LogFile]) -> Place:
-    """Find the file when nothing but perhaps its header was read.
+    """Find the file if at most its header was read.
 
-    Often there was nothing behind the header yet to know it by, and inodes are used
-    again. It is the same file when its content or its header's id says so, or when it was
-    kept open; or else when no unread file is older and the file read before it is still
-    there next to it.
+    Often there was nothing after the header yet to identify it, and inodes are reused. It is the
+    same file if its content or its header's id says so, or if it was kept open; or else if no
+    unread file is older and the file read before it still precedes it.
     """
     newer = _worth_reading(unread)
     if not newer:
@@ -282,28 +280,28 @@ def _locate_unbegun(position: Position, chain: Sequence[LogFile], unread: list[L
         if proven or _neighbour(position, chain, first):
             return Place(first, position.offset, newer[1:], ())
     elif _later(position.header, first.header):
-        reason = "the file that had been opened to be read next is gone"
+        reason = "the next file to read is gone"
         return Place(None, 0, newer, (_loss_before(position, first, reason),))
-    # A file that came and went between two looks leaves no trace; with rotations there
-    # are traces, and they must be complete, unless nothing was ever read before.
+    # A file created and deleted between two looks leaves no trace. Rotations do leave traces,
+    # which must be complete, unless nothing was ever read before.
     if first.rank == 0 or not position.done or _neighbour(position, chain, first):
         return Place(None, 0, newer, ())
     reason = (
-        "the log was rotated or replaced more often than the rotations that are left show; "
+        "the log was rotated or replaced more often than the remaining rotations show; "
         "whole files may be missing"
     )
     return Place(None, 0, newer, (_loss_before(position, first, reason),))
 
 
 def _is_unbegun(position: Position, file: LogFile) -> bool:
-    """Whether this may be the file in which nothing but the header was read."""
+    """Return whether this may be the file of which at most the header was read."""
     if not file.bears(position.mark) or file.size < position.offset:
         return False
     return position.offset <= file.body
 
 
 def _neighbour(position: Position, chain: Sequence[LogFile], first: LogFile) -> bool:
-    """Whether the file read last is still there, and `first` is the one after it."""
+    """Return whether the file read last still exists, and `first` comes right after it."""
     if not position.done:
         return False
     previous = next((file for file in chain if file.bears(position.done[-1])), None)
@@ -311,22 +309,22 @@ def _neighbour(position: Position, chain: Sequence[LogFile], first: LogFile) -> 
 
 
 def _locate_rewritten(position: Position, unread: list[LogFile], alike: list[LogFile]) -> Place:
-    """Find the place in a file that begins as it did, but is shorter or differs later.
+    """Find the place in a file that begins as before, but is shorter or differs later.
 
-    Reading it from its beginning would double events; so what it had beyond the common
-    part counts as lost, and reading goes on behind it.
+    Reading it from the beginning would duplicate events. So a loss is recorded, and reading
+    continues at the old offset, or at the end of a shorter file.
     """
     newest = alike[0]
     index = unread.index(newest)
     newer = _worth_reading([file for file in unread[index + 1 :] if file not in alike])
     copied = (newest.device, newest.inode) != (position.mark.device, position.mark.inode)
     if copied and newest.rank > 0 and newest.size < position.offset:
-        # A copy made before the last bytes came, and those bytes were read: complete.
+        # The copy was made before the last bytes were written, and those were read: complete.
         return Place(newest, newest.size, newer, ())
     start = min(position.offset, newest.size)
     reason = (
-        f"{newest.name} was cut or changed before byte {position.offset}, up to which it "
-        f"had been read; reading goes on at byte {start}"
+        f"{newest.name} had been read to byte {position.offset}, but was truncated or changed "
+        f"before that; reading continues at byte {start}"
     )
     return Place(newest, start, newer, (Loss(reason),))
 
@@ -334,7 +332,7 @@ def _locate_rewritten(position: Position, unread: list[LogFile], alike: list[Log
 def loss_between(
     position: Position, left: LogFile, successor: LogFile, chain: Sequence[LogFile]
 ) -> Loss | None:
-    """What is missing between a file read to its end and the next one there is."""
+    """Return what is missing between a finished file and the next existing one, if anything."""
     old, new = position.header, successor.header
     if old is not None and new is not None and _later(old, new):
         missing = new.sequence - old.sequence - 1
@@ -344,10 +342,10 @@ def loss_between(
         return _loss_before(position, successor, reason)
     if not left.linked:
         if successor.rank == 0:
-            return None  # deleted and made anew, and all of the deleted file was read
+            return None  # deleted and recreated, and all of the deleted file was read
         reason = (
             f"the file before {successor.name} was rotated away while it was being read; "
-            f"others may have been"
+            f"others may be lost"
         )
         return _loss_before(position, successor, reason)
     if _follows(chain, left, successor):
@@ -357,16 +355,16 @@ def loss_between(
 
 
 def _follows(chain: Sequence[LogFile], older: LogFile, newer: LogFile) -> bool:
-    """Whether every rotation between the two is there.
+    """Return whether every rotation between the two exists.
 
-    A missing newest file proves nothing: it is so for a moment in each rotation.
+    A missing newest file proves nothing: it is missing for a moment in each rotation.
     """
     ranks = {file.rank for file in chain}
     return all(rank in ranks for rank in range(newer.rank + 1, older.rank))
 
 
 def _loss_before(position: Position, successor: LogFile, reason: str) -> Loss:
-    """Put figures to a loss, as far as the headers of the two files know them."""
+    """Return a loss, with its size if the headers of the two files give it."""
     old, new = position.header, successor.header
     if old is None or new is None or not _later(old, new):
         return Loss(reason)
@@ -378,13 +376,13 @@ def _loss_before(position: Position, successor: LogFile, reason: str) -> Loss:
 
 
 def _begins(file: LogFile, other: LogFile) -> bool:
-    """Whether a small file is a copy that was made when the other was as small."""
+    """Return whether a small file is a copy of the other's beginning."""
     start = file.body
     return file.size <= HEAD_BYTES and other.head[start:].startswith(file.head[start:])
 
 
 def _later(old: Header | None, new: Header | None) -> bool:
-    """Whether both headers count in one sequence; HTCondor counts only in text and XML."""
+    """Return whether `new` is later in the same sequence; JSON headers have no sequence."""
     return old is not None and new is not None and new.sequence > old.sequence > 0
 
 
@@ -393,5 +391,5 @@ def _same_id(old: Header | None, new: Header | None) -> bool:
 
 
 def _worth_reading(files: Sequence[LogFile]) -> tuple[LogFile, ...]:
-    """Leave out rotated files that are empty; an empty newest file is only young."""
+    """Leave out empty rotated files; an empty newest file is just new."""
     return tuple(file for file in files if file.size > 0 or file.rank == 0)

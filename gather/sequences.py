@@ -16,14 +16,14 @@ from condor_advice.gather.store import Store
 
 @dataclass(frozen=True, slots=True)
 class JobSequence:
-    """All that is known to have happened to one job, oldest first."""
+    """The known events of one job, oldest first."""
 
     job: JobId
     events: tuple[JobEvent, ...]
 
 
 def read_log(path: str | os.PathLike[str], clock: Clock) -> EventColumns:
-    """Read a whole log that nobody follows; the year of dates without one is found."""
+    """Read a whole log at once; dates without a year get theirs."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -32,50 +32,50 @@ def read_log(path: str | os.PathLike[str], clock: Clock) -> EventColumns:
             state = ReaderState(year=first_year(file.fileno(), len(data), modified))
     except OSError as error:
         raise AdviceError(
-            f"{path}: cannot be read ({error.strerror}); name an HTCondor job event log"
+            f"{path}: cannot read the log ({error.strerror}); name an HTCondor job event log"
         ) from None
     columns, _ = read_block(data, state, base=0, clock=clock, final=True)
     if not len(columns):
-        what = "is empty" if not data else "holds no HTCondor job event"
-        raise AdviceError(f"{path}: {what}; name the file after `log =` in the submit file")
+        problem = "is empty" if not data else "holds no HTCondor job event"
+        raise AdviceError(f"{path}: {problem}; name the file after `log =` in the submit file")
     return columns
 
 
 def sequences(events: Iterable[JobEvent]) -> list[JobSequence]:
     """Group events by job, in the order in which the jobs first appear.
 
-    The same event may come from a user log and from the global log, or be written twice:
-    it counts once. A cluster id that is submitted again, as after a queue was wiped, begins
-    a new sequence.
+    An event counts once, even if it is in both a user log and the global log or was written
+    twice. A job id that is submitted again, as after the queue was wiped, begins a new sequence.
     """
     jobs: dict[JobId, dict[tuple[JobEventType, datetime, str], JobEvent]] = {}
     for event in events:
         if event.job.cluster < 0:
-            continue  # the header of a global log, and events of no job
+            continue  # the header of a global log, or another event without a job
         second = event.time.replace(microsecond=0)
         key = (event.type, second, repr(sorted(event.ad.items(), key=str)))
         jobs.setdefault(event.job, {}).setdefault(key, event)
-    found = []
+    grouped = []
     for job, unique in jobs.items():
-        # Sorting is stable: events of one second stay in log order.
+        # The sort is stable: events of the same second stay in log order.
         ordered = sorted(unique.values(), key=lambda event: event.time.replace(microsecond=0))
         for life in _lives(ordered):
-            found.append(JobSequence(job, tuple(life)))
-    return found
+            grouped.append(JobSequence(job, tuple(life)))
+    return grouped
 
 
 def job_sequence(store: Store, cluster: int, proc: int) -> JobSequence | None:
-    """Return what the store has of one job, in its latest life."""
+    """Return the stored events of one job, since it was last submitted."""
     events = [
         event
         for piece in store.job_pieces(cluster, proc)
         for event in piece.columns.events(piece.access_point)
     ]
-    found = sequences(events)
-    return max(found, key=lambda sequence: sequence.events[0].time) if found else None
+    lives = sequences(events)
+    return max(lives, key=lambda sequence: sequence.events[0].time) if lives else None
 
 
 def _lives(events: list[JobEvent]) -> list[list[JobEvent]]:
+    """Split a job's events where its id was submitted again."""
     lives: list[list[JobEvent]] = [[]]
     for event in events:
         if event.type == JobEventType.SUBMIT and any(

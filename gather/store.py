@@ -1,10 +1,10 @@
-"""Keep what was read in one SQLite file: the events, and how far each log has been read.
+"""Keep events, and how far each log has been read, in one SQLite file.
 
-The store keeps an event log as it is: consecutive pieces of its bytes, compressed, each with
-the columns that were decoded from it and an index of the jobs in it. So nothing that a log
-said is lost, a better reader can read it again, and a million events cost a few hundred
-rows rather than a million. A piece and the cursor behind it commit together: after a
-`kill -9` at any byte the next reader goes on exactly where the stored pieces end.
+The store keeps the log itself: consecutive pieces of its bytes, compressed, each with the columns
+decoded from it and an index of the jobs in it. So nothing in a log is lost, an improved reader can
+read it again, and a million events take a few hundred rows instead of a million. A piece and its
+cursor are committed together: after a `kill -9` at any moment, the next reader continues exactly
+where the stored pieces end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
-from condor_advice.gather.fresh import START, FreshBlock, FreshBlocks, StorePosition
+from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 
 if TYPE_CHECKING:
     # Who only looks something up in a store need not wait for the reader of logs.
@@ -107,7 +107,7 @@ MIGRATIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one log has been read, and how to know its file again."""
+    """How far one log has been read, and how to recognise its file."""
 
     log: str  # the path under which it is followed
     access_point: str
@@ -124,7 +124,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A part of a log that was gone before it could be read."""
+    """A part of a log that was lost before it could be read."""
 
     log: str
     found_at: float
@@ -137,7 +137,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """What the store knows of one log."""
+    """What the store knows about one log."""
 
     cursor: Cursor
     events_by_type: dict[int, int]
@@ -160,7 +160,7 @@ class StoreUnreachable(Unreachable):
 
 
 class NoStoreYet(StoreUnreachable):
-    """There is no file under the store's name."""
+    """The store does not exist yet."""
 
 
 class StoreBusy(StoreUnreachable):
@@ -168,20 +168,21 @@ class StoreBusy(StoreUnreachable):
 
 
 class StoreDamaged(StoreUnreachable):
-    """The file is no store, or SQLite finds it damaged."""
+    """The file is not a store, or is damaged."""
 
 
 class _DamagedPiece(sqlite3.DatabaseError):
-    """Damage within a value, of which SQLite does not know."""
+    """Damage inside a value, which SQLite does not detect."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
-    """Open an SQLite file to read, also one in a directory that is not the caller's.
+    """Open an SQLite file read-only, even in a directory that the caller cannot write to.
 
-    While somebody writes, what readers need lies beside the file. Once nobody does it is gone,
-    and a reader who may not make it anew would be refused, though the file is whole.
+    In WAL mode a reader needs the -wal and -shm files. SQLite deletes them when the last writer
+    closes the store, and a reader who cannot create them fails. The file is complete then, so it
+    is opened as immutable.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
@@ -202,7 +203,7 @@ def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def default_store_path() -> Path:
-    """Return where the store is when nothing names one: $CONDOR_ADVICE_STORE, or XDG."""
+    """Return the path of the default store: $CONDOR_ADVICE_STORE, or the XDG data directory."""
     if named := os.environ.get("CONDOR_ADVICE_STORE"):
         return Path(named)
     base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
@@ -210,7 +211,7 @@ def default_store_path() -> Path:
 
 
 class Store:
-    """One access point's events. One process writes, any number read."""
+    """One access point's events. One process can write at a time, any number can read."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, readonly: bool = False, wait: float = BUSY_SECONDS
@@ -248,7 +249,7 @@ class Store:
             if not _is_there(self.path):
                 raise NoStoreYet(
                     f"{self.path}: there is no store yet; "
-                    "make it with `condor-advice gather LOG` or name one with --store"
+                    "create it with `condor-advice gather LOG`, or name another with --store"
                 )
             db = open_readonly(self.path, BUSY_SECONDS)
         else:
@@ -274,7 +275,7 @@ class Store:
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables and application != APPLICATION_ID:
             raise StoreDamaged(
-                f"{self.path}: an SQLite file, but not a store of condor-advice; name another"
+                f"{self.path}: an SQLite file, but not a condor-advice store; name another"
             )
         if version > len(MIGRATIONS):
             raise StoreUnreachable(
@@ -304,7 +305,7 @@ class Store:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn SQLite's errors into ones that say what to do."""
+        """Turn SQLite's errors into errors that say what to do."""
         try:
             yield
         # SQLite quotes what is damaged, and that need not be text.
@@ -316,7 +317,7 @@ class Store:
     def append(
         self, columns: EventColumns | None, cursor: Cursor, gaps: Sequence[Gap] = ()
     ) -> None:
-        """Commit events, oddities, gaps and the cursor behind them, all or nothing."""
+        """Commit events, oddities, gaps and the cursor in one transaction."""
         block = None
         with self.transaction():
             log = self._save_cursor(cursor)
@@ -333,7 +334,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Lend the connection for one transaction, for tables that other modules keep here."""
+        """Yield the connection for one transaction; other modules keep tables here too."""
         if _inode(self.path) != self._file:
             # SQLite would go on writing to a file that nobody can find any more.
             raise StoreUnreachable(
@@ -414,7 +415,7 @@ class Store:
             "SELECT id, events FROM pieces WHERE log = ? ORDER BY id DESC LIMIT 2", (log,)
         ).fetchall()
         if not rows:
-            return START
+            return STORE_START
         return rows[1][0] if len(rows) > 1 else 0, rows[0][1]
 
     def _save_oddities(self, log: int, columns: EventColumns) -> None:
@@ -452,12 +453,12 @@ class Store:
     # Reading.
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Return what a query finds, for tables that other modules keep here."""
+        """Return the rows of a query, for tables that other modules keep here."""
         with self._translated():
             return self._db.execute(statement, values).fetchall()
 
     def cursor(self, log: str) -> Cursor | None:
-        """Return how far a log has been read, if it has been."""
+        """Return how far a log has been read; None if it is not in the store."""
         with self._translated():
             row = self._db.execute(f"SELECT {_CURSOR} FROM logs WHERE path = ?", (log,))
             return next(map(_cursor, row), None)
@@ -468,7 +469,7 @@ class Store:
             return [_cursor(row) for row in self._db.execute(f"SELECT {_CURSOR} FROM logs")]
 
     def counts_by_type(self) -> dict[int, int]:
-        """Return how many events of each number the store holds, over all logs."""
+        """Return the number of events of each type, over all logs."""
         with self._translated():
             rows = self._db.execute(
                 "SELECT type, sum(events) FROM event_counts GROUP BY type ORDER BY type"
@@ -476,7 +477,7 @@ class Store:
             return dict(rows.fetchall())
 
     def logs(self) -> list[LogStatus]:
-        """Return what is known of each log."""
+        """Return the status of each log."""
         with self._translated():
             found = []
             for number, *row in self._db.execute(f"SELECT id, {_CURSOR} FROM logs ORDER BY path"):
@@ -500,7 +501,7 @@ class Store:
             return found
 
     def oddities(self, log: str, limit: int = 20) -> list[Oddity]:
-        """Return the first oddities of one log, with their places."""
+        """Return the first oddities of one log, with their offsets."""
         from condor_advice.gather.reader import Oddity
 
         with self._translated():
@@ -512,7 +513,7 @@ class Store:
             return [Oddity(*row) for row in rows]
 
     def gaps(self) -> list[Gap]:
-        """Return all that is known to be missing."""
+        """Return all gaps."""
         with self._translated():
             rows = self._db.execute(
                 "SELECT log, found_at, reason, bytes_lost, events_lost, after_sequence,"
@@ -521,15 +522,15 @@ class Store:
             return [Gap(*row) for row in rows]
 
     def end_of(self, log: str) -> StorePosition:
-        """Return the position behind the last event stored of a log."""
+        """Return the position after the last stored event of a log."""
         with self._translated():
             row = self._db.execute("SELECT id FROM logs WHERE path = ?", (log,)).fetchone()
-            return self._position(row[0]) if row else START
+            return self._position(row[0]) if row else STORE_START
 
     def pieces(self, after: int = 0, log: str | None = None) -> Iterator[Piece]:
-        """Yield the stored pieces in the order in which they came, one at a time in memory.
+        """Yield the stored pieces in the order they were stored, one in memory at a time.
 
-        The last piece of a log may still grow: come back for it with the id before its own.
+        The last piece of a log may still grow: to read it again, pass the id before its own.
         """
         while True:
             found = self._piece_rows(
@@ -544,9 +545,9 @@ class Store:
     def job_pieces(
         self, cluster: int, proc: int | None = None, latest: int | None = None
     ) -> list[Piece]:
-        """Return what the store has of one job, or of a whole cluster: only its events.
+        """Return the pieces with the events of one job or a whole cluster, and only these events.
 
-        `latest` limits how many pieces of the log are looked at, newest first.
+        `latest` limits the number of pieces searched, newest first.
         """
         # Events of a cluster as a whole (035, 036) have the proc -1.
         low = job_key(cluster, -1 if proc is None else proc)
@@ -579,12 +580,12 @@ class Store:
 
 
 def job_key(cluster: int, proc: int) -> int:
-    """Return the number under which a job is indexed."""
+    """Return the index key of a job."""
     return (cluster << 32) + proc
 
 
 def job_keys(columns: EventColumns) -> npt.NDArray[np.int64]:
-    """Return the keys of the events' jobs; events of no job have none."""
+    """Return the keys of the events' jobs; events without a job have none."""
     keys = (columns.cluster.astype(np.int64) << 32) + columns.proc
     return keys[columns.cluster >= 0]
 
@@ -613,7 +614,7 @@ def _values(record: Cursor | Gap) -> tuple[Any, ...]:
 
 
 def _pack(columns: EventColumns) -> bytes:
-    """Write the columns one after the other; what grows steadily is kept as its steps."""
+    """Serialise the columns; increasing columns are stored as differences."""
     steps = {
         "time_us": np.diff(columns.time_us, prepend=0),
         "start": np.diff(columns.start, prepend=0),
@@ -685,7 +686,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _create_private(path: Path) -> None:
-    """Make the file readable by its owner alone: it names other people's jobs."""
+    """Create the file, readable by its owner only: it names other people's jobs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -705,19 +706,18 @@ def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> A
         )
     if code == sqlite3.SQLITE_FULL:
         return StoreUnreachable(
-            f"{path}: the disk is full; nothing was lost or half written: free some space, "
+            f"{path}: the disk is full; nothing was lost or partly written: free some space, "
             "then run the same command again"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreUnreachable(
-            f"{path}: the store cannot be opened or written ({error}); check its permissions "
-            "and those of its directory, or name another with --store"
+            f"{path}: cannot open or write the store ({error}); check its permissions and those "
+            "of its directory, or name another with --store"
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnreachable(
-            f"{path}: cannot read or write the disk ({error}); nothing was half "
-            "written: see whether a quota or file size limit is reached, or the disk fails, then "
-            "run the same command again"
+            f"{path}: cannot read or write the store ({error}); nothing was partly written: check "
+            "for a quota, a file size limit or a failing disk, then run the same command again"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path}: the store is busy ({error}); try again in a moment")
@@ -725,7 +725,7 @@ def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> A
 
 
 class _WriterLock:
-    """One writer at a time. The kernel frees the lock when its holder dies, however it dies."""
+    """Allows one writer at a time. The kernel releases the lock when its holder dies."""
 
     def __init__(self, path: Path, wait: float) -> None:
         self._fd = -1

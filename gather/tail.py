@@ -1,8 +1,8 @@
-"""Follow a log from where the store says it was read to, across rotation and restarts.
+"""Follow a log from the store's cursor on, across rotations and restarts.
 
-`rotation.py` decides which file is which; here the files are opened, read in blocks and
-handed to the store. Events and the cursor behind them are one transaction, so that a
-process killed at any moment has lost and doubled nothing.
+`rotation.py` decides which file is which; this module opens the files, reads them in blocks and
+appends the events to the store. Events and cursor are written in one transaction, so a process
+killed at any moment neither loses nor duplicates events.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from condor_advice.gather.look import (
     why,
 )
 from condor_advice.gather.reader import (
+    BLOCK_BYTES,
     YEARLESS_HEADER,
     EventColumns,
     ReaderState,
@@ -54,14 +55,13 @@ from condor_advice.gather.rotation import (
 from condor_advice.gather.store import Cursor, Gap, Store, StoreDamaged
 from condor_advice.gather.words import PADDING
 
-BLOCK_BYTES = 4 << 20
-# An event that is still unfinished after so many bytes is not an event.
+# Anything that is still unfinished after this many bytes is not an event.
 MAX_EVENT_BYTES = 32 << 20
-# A shadow that looked at the log just before another one rotated it writes its event to
-# the rotated file. A rotated file is believed complete when it was quiet for so long.
+# A shadow that opened the log just before another one rotated it writes its event to the
+# rotated file. A rotated file counts as complete after this long without a write.
 SETTLE_SECONDS = 2.0
-# A deleted file is kept open, because its writers may still have it open too; but not for
-# ever, because its disk space is free only when nobody has.
+# A deleted file is kept open for a while, because its writers may still have it open too. Not
+# longer, because its disk space is freed only when everybody has closed it.
 DELETED_SECONDS = 600.0
 
 
@@ -73,11 +73,11 @@ class Advance:
     """What one call of `LogTail.advance` did."""
 
     events: int
-    wait: float | None  # seconds after which to look again although nothing changes
+    wait: float | None  # seconds after which to look again even without a change
 
 
 class LogTail:
-    """One log: the position reached in it, and the open file that it is in."""
+    """One log: the position reached, and the open files it is read from."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LogTail:
         if not _is_text(self.log):
             raise UnreadableLog(
                 f"{self.log!r}: its name is not UTF-8, so the store cannot keep it; gather it "
-                "through a link (`ln -s`) that has another name"
+                "through a symbolic link (`ln -s`) with another name"
             )
         self._store = store
         self._access_point = access_point
@@ -102,18 +102,18 @@ class LogTail:
         self._rotations = rotations
         self._settle_seconds = settle_seconds
         self._block_bytes = block_bytes
-        # Files that are kept open, so that they can be read even when they are rotated
-        # away or deleted meanwhile: the one being read, and the unread ones after it.
+        # Files kept open so that they can be read even if they are deleted meanwhile: the one
+        # being read, and the unread ones after it.
         self._held: list[OpenFile] = []
-        self._last: OpenFile | None = None  # the file finished last; a late event may come
-        self.gaps: list[Gap] = []  # recorded since this object was made
-        self._quiet: tuple[int, float] = (-1, 0.0)  # size of a rotated file, and since when
+        self._last: OpenFile | None = None  # the file finished last; it may get a late event
+        self.gaps: list[Gap] = []  # recorded since this object was created
+        self._quiet: tuple[int, float] = (-1, 0.0)  # size of the file, and since when
         cursor = store.cursor(self.log)
         self._position = position_of(cursor) if cursor else None
         self._reader = reader_state_of(cursor) if cursor else ReaderState()
 
     def close(self) -> None:
-        """Let go of the open file; the position is in the store."""
+        """Close the files; the position is in the store."""
         close_all(self._held)
         self._held = []
         self._remember_last(None)
@@ -123,14 +123,14 @@ class LogTail:
         progress: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> Advance:
-        """Read all that is new, through as many files as there are.
+        """Read everything new, across all files of the log.
 
-        `progress` is told of bytes done; `stopping` is asked between transactions.
+        Calls `progress` with the number of bytes read, and `stopping` between transactions.
         """
         try:
             return self._advance(progress, stopping)
         except OSError as error:
-            # The disk or its server fails. What is open may be of no use any more (ESTALE).
+            # The disk or the file server failed. Open files may be unusable now (ESTALE).
             self.close()
             raise UnreadableLog(f"{self.log}: {why(error)}") from error
 
@@ -152,17 +152,17 @@ class LogTail:
         return Advance(events, None)
 
     def _is_plain(self) -> bool:
-        """Whether only the newest file can have news, and is known to be the same."""
+        """Return whether only the newest file can have new events, and is still the same file."""
         if self._position is None or not self._position.begun or not self._is_newest():
             return False
         last = self._last
         return last is None or os.fstat(last.fd).st_size == last.file.size
 
     def unread_bytes(self) -> int:
-        """How much there is to read now, over all files."""
+        """Return how many bytes there are to read now, over all files."""
         return unread_bytes(self.log, self._position, rotations=self._rotations)
 
-    # One look at the whole chain, and what follows from it.
+    # One look at the whole rotation chain, and the step that follows from it.
 
     def _step(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Step:
         with look(self.log, self._position, self._rotations, self._held) as chain:
@@ -188,12 +188,12 @@ class LogTail:
             if stopping():
                 return _Step(read.events, more=False, wait=None)
             if not place.unread:
-                # It is the newest, or its successor is yet to be made.
+                # It is the newest, or its successor does not exist yet.
                 if not place.current.linked and self._quiet_seconds() >= DELETED_SECONDS:
                     self._let_go(place.current)
                 return _Step(read.events, more=False, wait=None)
             if self._position is not start:
-                # What is known of the file now may show the others in another light.
+                # With more of this file read, the other files may be recognised differently.
                 return _Step(read.events, more=True, wait=None)
             wait = self._unsettled()
             if wait is not None:
@@ -202,13 +202,13 @@ class LogTail:
             return _Step(read.events + last, more=True, wait=None)
 
     def _record_vanished(self, chain: Sequence[OpenFile]) -> None:
-        """Record what was seen waiting to be read, and was emptied before its turn."""
+        """Record a gap for each unread file that was truncated before it was read."""
         if self._position is None:
             return
         now = {(o.file.device, o.file.inode): o.file for o in chain}
-        for index, one in enumerate(self._held[1:], start=1):
-            waiting, mark = one.file, one.file.fingerprint()
-            # Held files are always in the chain, and nearly always as they were.
+        for index, held in enumerate(self._held[1:], start=1):
+            waiting, mark = held.file, held.file.fingerprint()
+            # Held files are always in the chain, and nearly always unchanged.
             same = now[waiting.device, waiting.inode]
             candidates = itertools.chain([same], (opened.file for opened in chain))
             if not mark.telling or any(
@@ -217,10 +217,10 @@ class LogTail:
                 continue
             loss = Loss(f"{waiting.name} was truncated before it was read", bytes=waiting.size)
             self._commit(None, self._position, self._gaps([loss]))
-            self._held[index] = OpenFile(same, one.fd)  # from here on it is known as it is now
+            self._held[index] = OpenFile(same, held.fd)  # so that the gap is recorded once
 
     def _read_late(self, chain: Sequence[OpenFile]) -> int:
-        """Read events that were appended to files after these had been finished."""
+        """Read events that were appended to files after they had been finished."""
         events = 0
         if self._position is None:
             return 0
@@ -236,14 +236,14 @@ class LogTail:
             state = replace(self._reader)
             columns, consumed = read_block(data, state, base=mark.size, clock=self._clock)
             if consumed:
-                read = replace(mark, size=mark.size + consumed)
-                done = tuple(read if one is mark else one for one in position.done)
+                grown = replace(mark, size=mark.size + consumed)
+                done = tuple(grown if other is mark else other for other in position.done)
                 self._commit(columns, replace(position, done=done), ())
                 events += len(columns)
         return events
 
     def _remember_last(self, finished: OpenFile | None) -> None:
-        """Keep the file finished last open, to notice if it grows after all."""
+        """Keep the file finished last open, to notice late writes to it."""
         if self._last is not None:
             os.close(self._last.fd)
         self._last = None
@@ -251,7 +251,7 @@ class LogTail:
             self._last = OpenFile(finished.file, os.dup(finished.fd))
 
     def _adopt(self, place: Place, chain: Sequence[OpenFile]) -> None:
-        """Hold the file that the position was found in."""
+        """Go on reading in the file that contains the position."""
         assert place.current is not None
         assert self._position is not None
         self._hold((place.current, *place.unread), chain)
@@ -280,32 +280,32 @@ class LogTail:
         losses: Sequence[Loss],
         finished: Fingerprint | None = None,
     ) -> None:
-        """Move the position to the beginning of the first of the unread files."""
+        """Move the position to the beginning of the first unread file."""
         file = files[0]
         done = self._position.done if self._position else ()
         if finished is not None and not finished.empty:
             done = (*done, finished)
-        # Of files that have been rotated away nothing need be remembered, except of the
-        # last one: whether it is still there tells whether rotations were missed.
+        # Forget the files that no longer exist, except the last one finished: whether it still
+        # exists tells whether rotations were missed.
         borne = borne_marks([opened.file for opened in chain], done)
-        there = {mark for marks in borne for mark in marks}
-        done = tuple(mark for mark in done if mark is finished or mark in there)
+        existing = {mark for marks in borne for mark in marks}
+        done = tuple(mark for mark in done if mark is finished or mark in existing)
         fresh = Position(mark=file.fingerprint(), offset=0, header=file.header, events=0, done=done)
         self._hold(files, chain)
         if self._position is None and not losses:
-            self._position = fresh  # stored with its first event, if it has any
+            self._position = fresh  # stored with the first event, if there is one
             return
         if losses:
-            # Dates without a year go on across files, but not across a gap.
+            # Dates without a year continue across files, but not across a gap.
             self._reader = ReaderState()
         self._commit(columns, fresh, self._gaps(losses))
 
     def _enter_next(
         self, left: LogFile, unread: Sequence[LogFile], chain: Sequence[OpenFile]
     ) -> int:
-        """Leave a finished file for the next, with what is unfinished at its end.
+        """Move from a finished file to the next one; read the incomplete event at its end.
 
-        Returns the number of events in that, which is seldom more than none.
+        Returns the number of events in that rest, usually none.
         """
         assert self._position is not None
         position = self._position
@@ -316,7 +316,7 @@ class LogTail:
                 rest, self._reader, base=position.offset, clock=self._clock, final=True
             )
             if os.fstat(self._fd).st_size > position.offset + consumed:
-                # It has grown after all: stay.
+                # The file has grown after all: stay in it.
                 self._commit(columns, self._moved(rest, 0, consumed, len(columns)), ())
                 return len(columns)
         files = [opened.file for opened in chain]
@@ -330,7 +330,7 @@ class LogTail:
         return len(columns) if columns is not None else 0
 
     def _let_go(self, deleted: LogFile) -> None:
-        """Finish a file that has no name and no successor; whatever comes next is new."""
+        """Finish a deleted file that has no successor; any later file is new."""
         assert self._position is not None
         done = (*self._position.done, deleted.fingerprint(complete=True))
         nowhere = Fingerprint(device=0, inode=0, start=0, length=0, digest=digest(b""))
@@ -341,14 +341,14 @@ class LogTail:
     # Reading.
 
     def _read_on(self, progress: Callable[[int], None], stopping: Callable[[], bool]) -> _Read:
-        """Read the open file to its end; not intact when it was changed meanwhile."""
+        """Read the open file to its end; not intact if bytes already read have changed."""
         events = 0
         want = self._block_bytes
         while not stopping():
             assert self._position is not None
             position = self._position
             lead = position.tail_length
-            # A little more than wanted: the reader then need not copy the block to pad it.
+            # Read a little more, so that the reader need not copy the block to pad it.
             data = os.pread(self._fd, lead + want + PADDING, position.offset - lead)
             if len(data) < lead or digest(data[:lead]) != position.tail:
                 return _Read(events, intact=False)
@@ -361,7 +361,7 @@ class LogTail:
             size = min(len(fresh), want)
             columns, consumed = self._read_block(fresh, size, final=False)
             if not consumed and whole and want >= MAX_EVENT_BYTES:
-                # Only now: what is cut at the block's end would be torn here, too.
+                # Only now: `final` would also count an event cut off by the block's end as torn.
                 columns, consumed = self._read_block(fresh, size, final=True)
             if not len(columns) and position.offset == 0:
                 self._refuse_foreign(fresh, consumed)
@@ -382,31 +382,31 @@ class LogTail:
         return read_block(data, self._reader, base=base, clock=self._clock, final=final, size=size)
 
     def _first_year(self, beginning: bytes) -> int | None:
-        """Return the year in which a log begins whose dates have none."""
+        """Return the year of the first event if the log's dates have no year, else None."""
         if not YEARLESS_HEADER.search(b"\n" + beginning[:HEAD_BYTES]):
             return None
-        found = os.fstat(self._fd)
-        return first_year(self._fd, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+        status = os.fstat(self._fd)
+        return first_year(self._fd, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
     def _refuse_foreign(self, beginning: bytes, consumed: int) -> None:
-        """Raise when a log turns out not to be one, before anything of it is stored."""
+        """Raise if the file is not an event log, before anything of it is stored."""
         if self._file.rank > 0 or (consumed == 0 and _MAY_BE_EVENT.match(beginning)):
-            return  # the first event may still be growing
+            return  # the first event may be incomplete
         raise UnreadableLog(
-            f"{self.log}: nothing in its first {len(beginning):,} bytes is an HTCondor job "
-            f"event; name the file that `log =` in the submit description or EVENT_LOG in "
-            f"HTCondor's configuration names"
+            f"{self.log}: no HTCondor job event in its first {len(beginning):,} bytes; give the "
+            f"file named by `log =` in the submit description or by EVENT_LOG in HTCondor's "
+            f"configuration"
         )
 
     def _moved(self, data: bytes, lead: int, consumed: int, events: int) -> Position:
-        """Return the position behind `consumed` bytes of `data[lead:]`."""
+        """Return the position after `consumed` bytes of `data[lead:]`."""
         assert self._position is not None
         position = self._position
         offset = position.offset + consumed
         mark, header = position.mark, position.header
         if mark.length < FINGERPRINT_BYTES:
             grown = replace(self._file, head=os.pread(self._fd, HEAD_BYTES, 0))
-            # What is read and is no header will not become one.
+            # Bytes already read that are not a header will not become one.
             mark = grown.fingerprint(complete=grown.header is None)
             header = header or grown.header
         if position.offset == 0 and header is not None:
@@ -426,7 +426,7 @@ class LogTail:
     def _commit(
         self, columns: EventColumns | None, position: Position, gaps: Sequence[Gap]
     ) -> None:
-        """One transaction: the events, and the cursor that covers them."""
+        """Store the events and the cursor after them in one transaction."""
         cursor = cursor_of(self.log, self._access_point, position, self._reader, self._rotations)
         self._store.append(columns, cursor, gaps)
         self._position = position
@@ -444,7 +444,7 @@ class LogTail:
 
     def _hold(self, files: Sequence[LogFile], chain: Sequence[OpenFile]) -> None:
         """Keep these files open and no others; the first is the one being read."""
-        inodes = {(one.file.device, one.file.inode): one.fd for one in self._held}
+        inodes = {(held.file.device, held.file.inode): held.fd for held in self._held}
         kept, spare = [], dict(inodes)
         for file in files:
             inode = (file.device, file.inode)
@@ -461,31 +461,31 @@ class LogTail:
         self._held = kept
 
     def _is_newest(self) -> bool:
-        """Whether the file being read is open and still has the log's own name."""
+        """Return whether the file being read is open and still has the log's own name."""
         if not self._held:
             return False
         try:
-            found = os.stat(self.log)
+            status = os.stat(self.log)
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == (self._file.device, self._file.inode)
+        return (status.st_dev, status.st_ino) == (self._file.device, self._file.inode)
 
     def _unsettled(self) -> float | None:
-        """How long a rotated file must still be watched, None when it is complete."""
+        """Return how long a rotated file must still be watched; None if it is complete."""
         left = self._settle_seconds - self._quiet_seconds()
         return left if left > 0 else None
 
     def _quiet_seconds(self) -> float:
-        """For how long nobody has written to the file being read.
+        """Return how long nobody has written to the file being read.
 
-        Its modification time tells, unless the file server's clock differs from ours:
-        then our own watching does.
+        The modification time says so, unless the file server's clock differs from ours; so take
+        into account how long we have seen the same size.
         """
-        found = os.fstat(self._fd)
+        status = os.fstat(self._fd)
         now = time.monotonic()
-        if self._quiet[0] != found.st_size:
-            self._quiet = (found.st_size, now)
-        return max(time.time() - found.st_mtime, now - self._quiet[1])
+        if self._quiet[0] != status.st_size:
+            self._quiet = (status.st_size, now)
+        return max(time.time() - status.st_mtime, now - self._quiet[1])
 
     def _gaps(self, losses: Sequence[Loss]) -> tuple[Gap, ...]:
         return tuple(
@@ -504,7 +504,7 @@ class LogTail:
     def _missing(self) -> str:
         if self._position is None:
             return f"{self.log}: no such file; check the name, or wait until HTCondor writes it"
-        return f"{self.log}: no such file any more; what was read of it is kept"
+        return f"{self.log}: the file no longer exists; the events already read are kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +521,7 @@ class _Read:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file's name is characters; Python carries other bytes as lone surrogates."""
+    """Return whether a file name is valid text; Python keeps other bytes as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
@@ -530,7 +530,7 @@ def _bytes_before(fd: int, offset: int, start: int) -> bytes:
     return os.pread(fd, length, offset - length)
 
 
-# Between the store's cursor and a position.
+# Conversion between the store's cursor and a position.
 
 
 def cursor_of(
@@ -540,7 +540,7 @@ def cursor_of(
     reader: ReaderState,
     rotations: bool = True,
 ) -> Cursor:
-    """Write a position down for the store."""
+    """Return a position as a cursor for the store."""
     mark, header = position.mark, position.header
     state = {
         "reader": reader.to_json(),
@@ -568,12 +568,12 @@ def cursor_of(
 
 
 def _signed(number: int) -> int:
-    """Return a number of 64 bits as SQLite takes it; some file systems use all bits for inodes."""
+    """Return a 64-bit number as signed, for SQLite; some file systems use all bits of inodes."""
     return number - (1 << 64) if number >> 63 else number
 
 
 def position_of(cursor: Cursor) -> Position:
-    """Read back what `cursor_of` wrote."""
+    """Return the position that `cursor_of` wrote."""
     with _readable(cursor) as state:
         header = state["header"]
         return Position(
@@ -595,25 +595,25 @@ def position_of(cursor: Cursor) -> Position:
 
 
 def reader_state_of(cursor: Cursor) -> ReaderState:
-    """Take the reader's own state out of a cursor."""
+    """Return the reader's state from a cursor."""
     with _readable(cursor) as state:
         return ReaderState.from_json(state["reader"])
 
 
 @contextmanager
 def _readable(cursor: Cursor) -> Iterator[dict[str, Any]]:
-    """Give a cursor's state; SQLite has no checksum, so a failing disk may have changed it."""
+    """Yield a cursor's state; it may be corrupt, because SQLite keeps no checksums."""
     try:
         yield json.loads(cursor.state)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(
-            f"{cursor.log}: how far it was read is damaged in the store ({error!r}); move the "
-            "store away and gather the logs again"
+            f"{cursor.log}: its cursor in the store is damaged ({error!r}); move the store away "
+            "and gather the logs again"
         ) from error
 
 
 def unread_bytes(log: str, position: Position | None, *, rotations: bool = True) -> int:
-    """How many bytes of a log and its rotations lie beyond a position."""
+    """Return how many bytes of a log and its rotations come after a position."""
     with look(log, position, rotations) as chain:
         place = locate(position, [opened.file for opened in chain])
     here = place.current.size - place.start if place.current else 0
@@ -621,7 +621,7 @@ def unread_bytes(log: str, position: Position | None, *, rotations: bool = True)
 
 
 def unread_behind(cursor: Cursor) -> int:
-    """How many bytes of a log lie beyond what the store has of it."""
+    """Return how many bytes of a log are not in the store yet."""
     with _readable(cursor) as state:
         rotations = bool(state.get("rotations", True))
     return unread_bytes(cursor.log, position_of(cursor), rotations=rotations)

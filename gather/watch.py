@@ -1,4 +1,4 @@
-"""Wait until a log may have changed: by inotify where the kernel tells, else by polling."""
+"""Wait until a log may have changed: with inotify where possible, otherwise by polling."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-# The kernel tells only of changes made on this machine.
+# inotify reports only changes made on this machine.
 _REMOTE = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "beegfs_nodev",
     "ceph", "glusterfs", "afs", "9p", "virtiofs", "panfs", "pvfs2", "cvmfs2",
 }  # fmt: skip
-# inotify may miss something (a queue that overflows, a bind mount): look anyway.
+# inotify may miss changes (queue overflow, bind mounts), so check this often anyway.
 SAFETY_SECONDS = 5.0
 POLL_SECONDS = 1.0
-# Events that come in quick succession are read together: fewer, larger transactions.
+# Read events that arrive in quick succession together: fewer, larger transactions.
 GATHER_SECONDS = 0.2
 
 
 class Watcher:
-    """Tells when it is worth looking at any of some logs again."""
+    """Waits until one of several logs may have changed."""
 
     def __init__(self, logs: Sequence[str], *, polling: bool = False) -> None:
         self._logs = list(logs)
@@ -38,21 +38,21 @@ class Watcher:
 
     @property
     def polling(self) -> bool:
-        """Whether the kernel does not tell, so that changes are found by looking."""
+        """Whether changes are found by polling instead of inotify."""
         return self._inotify is None
 
     def wake(self) -> None:
         """End a wait at once. Safe in a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: it wakes already
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: a wake-up is pending
             os.write(self._wake_write, b"!")
 
     def wait(self, limit: float | None = None) -> None:
-        """Return when a log may have changed, at `wake`, or after `limit` seconds."""
+        """Return when a log may have changed, on `wake`, or after `limit` seconds."""
         patience = POLL_SECONDS if self.polling else SAFETY_SECONDS
         if limit is not None:
             patience = min(patience, max(0.0, limit))
         if self._watch_files():
-            return  # what was written before the watch began would not be heard of
+            return  # inotify does not report what was written before the watch began
         fds = [self._wake_read]
         if self._inotify is not None:
             fds.append(self._inotify.fileno())
@@ -67,7 +67,7 @@ class Watcher:
         self._breathe()
 
     def close(self) -> None:
-        """Give back what the kernel keeps for us."""
+        """Close the pipe and the inotify instance."""
         os.close(self._wake_read)
         os.close(self._wake_write)
         if self._inotify is not None:
@@ -85,33 +85,33 @@ class Watcher:
         self.close()
 
     def _breathe(self) -> None:
-        """Keep successive returns apart, so that a busy log costs few transactions."""
+        """Space out successive returns, so that a busy log costs few transactions."""
         pause = self._woken_at + GATHER_SECONDS - time.monotonic()
         if pause > 0:
             select.select([self._wake_read], [], [], pause)
         if self._inotify is not None:
-            self._drain()  # what came meanwhile will be read now
+            self._drain()  # the caller reads now, so these changes are covered
         self._woken_at = time.monotonic()
 
     def _drain(self) -> bool:
-        """Empty the kernel's queue; True if one of our logs or its rotations is in it."""
+        """Empty the inotify queue; return whether it named one of our logs or rotations."""
         assert self._inotify is not None
         from inotify_simple import flags
 
         concerned = False
         for event in self._inotify.read(timeout=0):
-            # A watched file has no name; a name is an entry of a watched directory.
+            # Events of watched files have no name; events of watched directories name the entry.
             if event.name == "" or event.mask & flags.Q_OVERFLOW:
                 concerned = True
             elif event.name in self._names:
                 concerned = True
-                # Another file has the name now, perhaps with the inode of the last one.
+                # Another file has this name now, perhaps with the previous file's inode.
                 for log in [log for log in self._watched if log.endswith("/" + event.name)]:
                     del self._watched[log]
         return concerned
 
     def _watch_directories(self) -> None:
-        """Hear of files that come, go and are renamed: rotations begin with that."""
+        """Watch for files being created, deleted and renamed, as in a rotation."""
         self._names = {os.path.basename(log) for log in self._logs}
         if self._inotify is None:
             return
@@ -126,9 +126,9 @@ class Watcher:
                 return
 
     def _watch_files(self) -> bool:
-        """Hear of growth. After a rotation another file has the log's name.
+        """Watch the logs for growth; after a rotation, watch the new file.
 
-        True when a file came under watch only now.
+        Return whether any watch is new.
         """
         if self._inotify is None:
             return False
@@ -137,12 +137,12 @@ class Watcher:
 
         for log in self._logs:
             try:
-                found = os.stat(log)
-                inode = (found.st_dev, found.st_ino)
+                status = os.stat(log)
+                inode = (status.st_dev, status.st_ino)
                 if self._watched.get(log) == inode:
                     continue
-                # A watch on the rotated file stays, so that late events in it are heard,
-                # until the file is deleted, when the kernel drops it.
+                # The watch on a rotated file stays, to catch late events in it. The kernel
+                # drops the watch when the file is deleted.
                 self._inotify.add_watch(log, flags.MODIFY)
                 self._watched[log] = inode
                 added = True
@@ -154,14 +154,14 @@ class Watcher:
         return added
 
     def _give_up(self) -> None:
-        """Poll from now on, as when the user's number of watches is used up."""
+        """Poll from now on, for example because the user has no inotify watches left."""
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
 
 
 def _inotify() -> Any:
-    """Return an inotify instance, or None where there is none."""
+    """Return an inotify instance, or None if inotify is unavailable."""
     try:
         from inotify_simple import INotify
 
@@ -171,7 +171,7 @@ def _inotify() -> Any:
 
 
 def is_remote(path: str, mounts: Iterable[str] | None = None) -> bool:
-    """Whether a path lies on a file system that other machines write to."""
+    """Return whether a path is on a file system that other machines can write to."""
     if mounts is None:
         try:
             with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:

@@ -1,8 +1,8 @@
-"""Eight bytes at a time: the arithmetic that lets NumPy read numbers out of text.
+"""Read numbers out of text with NumPy, eight bytes (a word) at a time.
 
-Every function takes whole columns of positions in a block of bytes. A load of eight bytes
-at any position is one element of an overlapping view, and eight digits become a number in
-three multiplications. Positions may run a little past the block: it is padded for that.
+Every function takes whole columns of positions in a block of bytes. The eight bytes at any
+position are one element of an overlapping view, and eight digits become a number in three
+multiplications. Positions may be slightly past the end of the block, which is padded for that.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CARRY = np.uint64(0x7676767676767676)
 _ONE, _3, _7, _56, _64 = (np.uint64(n) for n in (1, 3, 7, 56, 64))
 _HIGH = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
-_GATHER_BITS = np.uint64(0x0102040810204080)  # the lowest of every byte to the highest byte
-_LOWEST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # bytes of a word
-_WHOLE_BYTES = np.uint64(0x78)  # of a count of bits
-# Digits to pairs, pairs to fours, fours to eights: factor, distance, and what then is left.
+_GATHER_BITS = np.uint64(0x0102040810204080)  # moves the low bit of each byte to the highest byte
+_LOWEST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # masks of low bytes
+_WHOLE_BYTES = np.uint64(0x78)  # rounds a number of bits down to whole bytes
+# Join digits to pairs, pairs to fours, fours to eights: factor, shift, and mask of the result.
 _JOINS = tuple(
     (np.uint64(factor), np.uint64(shift), np.uint64(kept))
     for factor, shift, kept in (
@@ -39,14 +39,14 @@ _JOINS = tuple(
 
 
 def pad(data: bytes) -> bytes:
-    """Return the block with room behind it, so that loads near its end stay inside."""
+    """Return the block with padding after it, so that loads near its end stay inside."""
     return data + bytes(PADDING)
 
 
 class BlockWords:
-    """The words of a padded block, by where they begin: eight bytes each, the first one lowest.
+    """The little-endian words of a padded block, by position; they overlap.
 
-    Bytes are fetched as NumPy's voids, which it copies faster from odd places than numbers.
+    Bytes are fetched as NumPy voids, which it copies from unaligned positions faster than numbers.
     """
 
     def __init__(self, padded: bytes) -> None:
@@ -60,11 +60,11 @@ class BlockWords:
     def fetch(self, at: Int64s, count: int) -> Words:
         """Return `count` words at each position; axes: (word, position).
 
-        Several words cost little more than one: the time goes into finding them. Those of
-        one place then lie side by side, on which NumPy is several times as fast.
+        Several words cost little more than one, because most of the time is memory access. The
+        result is contiguous along positions, which makes NumPy several times as fast.
         """
-        found = self._voids(8 * count)[at]
-        return np.ascontiguousarray(found.view("<u8").reshape(len(at), count).T)
+        loaded = self._voids(8 * count)[at]
+        return np.ascontiguousarray(loaded.view("<u8").reshape(len(at), count).T)
 
     def _voids(self, size: int) -> npt.NDArray[np.void]:
         count = len(self._padded) - size + 1
@@ -72,13 +72,13 @@ class BlockWords:
 
 
 def word_in(words: Words, byte: int) -> Words:
-    """Return the eight bytes that begin at one byte of what was fetched."""
+    """Return the eight bytes that begin at this byte of the fetched words."""
     place, shift = divmod(byte, 8)
-    found: Words = words[place]
+    shifted: Words = words[place]
     if shift:
-        found = found >> np.uint64(8 * shift)
-        found |= words[place + 1] << np.uint64(64 - 8 * shift)
-    return found
+        shifted = shifted >> np.uint64(8 * shift)
+        shifted |= words[place + 1] << np.uint64(64 - 8 * shift)
+    return shifted
 
 
 def byte_of(loaded: Words, byte: int) -> Words:
@@ -88,27 +88,27 @@ def byte_of(loaded: Words, byte: int) -> Words:
 
 @cache
 def word(text: bytes) -> np.uint64:
-    """Return up to eight bytes of text as a word to compare with."""
+    """Return up to eight bytes of text as a word."""
     return np.uint64(int.from_bytes(text, "little"))
 
 
 def digits(words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s]:
-    """Read the number that starts at each position: its value and its count of digits.
+    """Read the number that starts at each position; return its value and its number of digits.
 
-    Up to sixteen digits; where there is none, both are zero.
+    It may have up to sixteen digits. Where there is no digit, both are zero.
     """
     return _go_on(words, at, *eight_digits(words[at]))
 
 
 def digits_in(loaded: Words, words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s]:
-    """Read the number at each position, where its first eight bytes have been fetched."""
+    """Read the number at each position; its first eight bytes are in `loaded`."""
     return _go_on(words, at, *eight_digits(loaded))
 
 
 def signed_in(loaded: Words, words: BlockWords, at: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Read numbers that may have a minus; also returns their digits' count and where they end.
+    """Read numbers that may have a minus sign; return value, number of digits and end.
 
-    Their first eight bytes have been fetched; `loaded` is used up.
+    Their first eight bytes are in `loaded`, which is overwritten.
     """
     minus = np.flatnonzero((loaded & np.uint64(255)) == 45)
     if len(minus):
@@ -130,24 +130,24 @@ def _go_on(words: BlockWords, at: Int64s, value: Int64s, count: Int64s) -> tuple
 
 
 def eight_digits(loaded: Words) -> tuple[Int64s, Int64s]:
-    """Read the number at the front of each word, of up to eight digits, and count them."""
-    values = loaded ^ _ZEROS  # a digit becomes 0 to 9, anything else becomes more
+    """Read the number of up to eight digits at the front of each word; return it and its length."""
+    values = loaded ^ _ZEROS  # a digit becomes 0 to 9, anything else becomes larger
     others = _others(values)
-    # The lowest set bit marks the first byte that is no digit; none set means eight digits.
+    # The lowest set bit marks the first byte that is not a digit; none set means eight digits.
     below = others - _ONE
     np.invert(others, out=others)
     below &= others
     bits = np.bitwise_count(below).astype(np.uint64)
     bits &= _WHOLE_BYTES
-    # Digits go to the high end; what is shifted in is the zeros in front of the number.
-    # (NumPy shifts by 64 to zero, which is right where there is no digit at all.)
+    # Shift the digits to the high end; the zeros shifted in are leading zeros.
+    # (In NumPy a shift by 64 gives zero, which is right where there is no digit.)
     values <<= _64 - bits
     bits >>= _3
     return _join_digits(values), bits.view(np.int64)
 
 
 def _others(values: Words) -> Words:
-    """Return the highest bit of every byte that is more than nine."""
+    """Return words with the highest bit set in every byte that is more than nine."""
     others = values & _LOW7
     others += _CARRY
     others |= values
@@ -156,7 +156,7 @@ def _others(values: Words) -> Words:
 
 
 def _join_digits(values: Words) -> Int64s:
-    """Make one number of the eight digits in each word, the first one highest; in place."""
+    """Join the eight digits in each word to a number, the first digit highest; in place."""
     for factor, shift, kept in _JOINS:
         lower = values >> shift
         values *= factor
@@ -166,13 +166,13 @@ def _join_digits(values: Words) -> Int64s:
 
 
 def all_digits(loaded: Words, mask: np.uint64) -> npt.NDArray[np.bool_]:
-    """Tell which words have digits in all bytes that the mask covers."""
+    """Return which words have digits in all bytes that the mask covers."""
     alone: npt.NDArray[np.bool_] = _others((loaded ^ _ZEROS) & mask) == np.uint64(0)
     return alone
 
 
 def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Read words that hold a number with blanks in front, and tell which hold nothing else."""
+    """Read words that hold a number after blanks; return which hold nothing else."""
     values = loaded | np.uint64(0x1010101010101010)  # turns blanks into zeros
     values ^= _ZEROS
     # Digits and blanks only, and a digit at the end.
@@ -182,7 +182,7 @@ def right_aligned(loaded: Words) -> tuple[Int64s, npt.NDArray[np.bool_]]:
 
 
 def blanks(loaded: Words) -> Int64s:
-    """Return how many blanks each word begins with; eight where there is nothing else."""
+    """Return how many blanks each word begins with, up to eight."""
     values = loaded ^ np.uint64(0x2020202020202020)
     others = (((values & _LOW7) + _LOW7) | values) & _HIGH
     bits = np.bitwise_count((others - _ONE) & ~others) >> np.uint8(3)
@@ -190,7 +190,7 @@ def blanks(loaded: Words) -> Int64s:
 
 
 def first_of(words: Words, byte: int) -> Int64s:
-    """Return where what was fetched, up to eight words, first has a byte; 64 where nowhere."""
+    """Return where the fetched words, at most eight, first have a byte; 64 if nowhere."""
     hits = np.zeros(words.shape[1], np.uint64)  # a bit for each byte
     for place, loaded in enumerate(words):
         values = loaded ^ np.uint64(byte * 0x0101010101010101)
@@ -207,12 +207,12 @@ def first_of(words: Words, byte: int) -> Int64s:
     below = hits - _ONE
     np.invert(hits, out=hits)
     below &= hits
-    found: Int64s = np.bitwise_count(below).astype(np.int64)
-    return found
+    places: Int64s = np.bitwise_count(below).astype(np.int64)
+    return places
 
 
 def sum_of(words: Words, lengths: Int64s) -> Words:
-    """Return a sum by which the first bytes of what was fetched can be told apart."""
+    """Return a hash of the first `lengths` bytes of the fetched words."""
     total = np.zeros(len(lengths), np.uint64)
     for place, loaded in enumerate(words):
         total ^= loaded & np.take(_LOWEST, lengths - 8 * place, mode="clip")
@@ -222,9 +222,9 @@ def sum_of(words: Words, lengths: Int64s) -> Words:
 
 
 def equal_groups(sums: Words) -> list[Int64s]:
-    """Return the places of equal sums together, in order.
+    """Return the indices of equal hashes, group by group; in order within a group.
 
-    They are sorted by sixteen bits, twice: this takes NumPy linear time.
+    They are sorted by sixteen bits, twice, which NumPy does in linear time.
     """
     order = np.argsort(sums.astype(np.uint16), kind="stable")
     highest = (sums >> np.uint64(48)).astype(np.uint16)
@@ -234,7 +234,7 @@ def equal_groups(sums: Words) -> list[Int64s]:
 
 
 def cut_words(words: Words, lengths: Int64s) -> Words:
-    """Return what was fetched, with zeros behind so many bytes."""
+    """Return the fetched words, with zeros after the first `lengths` bytes."""
     places = 8 * np.arange(len(words))[:, None]
     cut: Words = words & np.take(_LOWEST, lengths - places, mode="clip")
     return cut
@@ -243,7 +243,7 @@ def cut_words(words: Words, lengths: Int64s) -> Words:
 def pair(loaded: Words, byte: int) -> Int64s:
     """Return the two-digit number at one byte of each word."""
     both = (loaded >> np.uint64(8 * byte)) & np.uint64(0x0F0F)
-    # Ten times the low byte plus the high one, in the second byte of the product.
+    # Ten times the low byte plus the high byte is in the second byte of the product.
     both *= np.uint64(0x0A01)
     both >>= np.uint64(8)
     both &= np.uint64(255)

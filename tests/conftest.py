@@ -1,4 +1,4 @@
-"""What tests share: a real pool, real event logs, and large data that may be absent."""
+"""Shared fixtures: a real pool, real event logs, and large data that may be absent."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIRE_POOL = os.environ.get("CONDOR_ADVICE_REQUIRE_POOL") == "1"
 POOL_TEST = ("pool test", True)
 
-# Started in the background of a script, Ctrl-C is ignored, here and in all that is started from
-# here; tests of what it does need it back.
+# In the background of a script, SIGINT is ignored by this process and its children. Tests of
+# Ctrl-C need the default handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the pool needs the marker, so that `-m "not pool"` is complete."""
+    """Mark every test that uses the pool, so that `-m "not pool"` leaves out all of them."""
     for item in items:
         if {"pool", "make_pool", "new_pool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pool)
         if item.get_closest_marker("pool"):
-            # Reports carry it, also from another process: see the summary.
+            # For the summary: reports keep user properties, even across processes.
             item.user_properties.append(POOL_TEST)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many pool tests ran: a green run without them proves less than it seems."""
+    """Print how many pool tests ran: a green run without them proves little."""
 
     def pool_tests(*outcomes: str) -> int:
-        found = (r for outcome in outcomes for r in terminalreporter.getreports(outcome))
-        tests = (r for r in found if isinstance(r, pytest.TestReport))  # not a file that fails
+        reports = (r for outcome in outcomes for r in terminalreporter.getreports(outcome))
+        # Collection errors are reports too.
+        tests = (r for r in reports if isinstance(r, pytest.TestReport))
         return len({r.nodeid for r in tests if POOL_TEST in map(tuple, r.user_properties)})
 
     ran, skipped = pool_tests("passed", "failed", "error"), pool_tests("skipped")
@@ -50,37 +51,37 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pool_or_skip(**settings: Any) -> Pool:
-    """A pool that is not started yet, or the reason why there is none."""
+    """Return a pool that is not started yet, or skip the test if there is none."""
     try:
         settings.setdefault("htcondor", installed())
         if settings["htcondor"] is None:
-            check_machine()  # says so where `make pool` could not help
+            check_machine()  # raises if `make pool` would not help either
             raise PoolUnavailable("HTCondor is not installed; `make pool` installs it in .pool/")
         return Pool(**settings)
     except PoolUnavailable as error:
         if REQUIRE_POOL:
-            pytest.fail(f"pool tests are required here, and there is no pool: {error}")
+            pytest.fail(f"pool tests are required here, but there is no pool: {error}")
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A real HTCondor pool, started at its first use and shared by the whole session."""
+    """Return a real HTCondor pool, started on first use and shared by the whole session."""
     with pool_or_skip(directory=tmp_path_factory.mktemp("pool")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def new_pool() -> Callable[..., Pool]:
-    """What makes a pool for a whole file of tests; the file starts and stops it."""
+    """Return a function that makes a pool for a test file; the file starts and stops it."""
     return pool_or_skip
 
 
 @pytest.fixture
 def make_pool(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
-    """Pools with settings of their own: takes what `Pool` takes, starts nothing.
+    """Return a function that makes pools; it takes the arguments of `Pool` and starts nothing.
 
-    Whatever the test leaves running is stopped.
+    Pools that the test leaves running are stopped.
     """
     made: list[Pool] = []
 
@@ -96,7 +97,7 @@ def make_pool(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
 
 @pytest.fixture(autouse=True)
 def own_condor_config() -> Iterator[None]:
-    """Each test leaves the process's HTCondor configuration as it found it."""
+    """Restore the process's HTCondor configuration after each test."""
     before = os.environ.get("CONDOR_CONFIG")
     yield
     if os.environ.get("CONDOR_CONFIG") != before:
@@ -105,7 +106,7 @@ def own_condor_config() -> Iterator[None]:
 
 @pytest.fixture
 def event_log() -> Callable[[str], Path]:
-    """Path of a real, scrubbed event log by its name in tests/logs/."""
+    """Return a function that finds a real, scrubbed event log by its name in tests/logs/."""
 
     def find(name: str) -> Path:
         path = ROOT / "tests" / "logs" / name
@@ -117,8 +118,8 @@ def event_log() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Large public data beside the checkout; most machines do not have it."""
+    """Return the directory of large public data beside the checkout; skip if it is missing."""
     path = ROOT.parent / "shared"
     if not path.is_dir():
-        pytest.skip(f"{path}: the public data these tests read is not on this machine")
+        pytest.skip(f"{path}: this machine does not have the public data that these tests read")
     return path

@@ -1,4 +1,4 @@
-"""Build condor_checkpoint.pyz: the hook, its command and its model in one file to transfer.
+"""Build condor_checkpoint.pyz: the in-job hook, its command and its model in one file.
 
     python tools/make_pyz.py [OUT]
 
@@ -19,7 +19,7 @@ DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def build(out: Path) -> None:
-    """Write the archive; its first line makes it executable."""
+    """Write the archive as an executable file."""
     files = sorted(p for p in (ROOT / "checkpoint").iterdir() if p.suffix in (".py", ".json"))
     with out.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")

@@ -1,9 +1,9 @@
-"""Train the model that comes with condor-advice, and write it with its card to model/held/starter/.
+"""Train the model shipped with condor-advice; write it and its card to model/held/starter/.
 
     python tools/make_starter.py
 
-It learns from the recordings that are for training and from simulated logs; the recording that
-is for testing, in which every hold was released, only fills in the card.
+The training data are the training recordings and simulated logs. The test recording, in which
+every hold was released, is used only for the figures on the card.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from condor_advice.model.registry.places import STARTER
 
 
 def main() -> None:
-    """Train and write."""
+    """Train the model and write it with its card."""
     parts = [recorded(name).data for name in training_recordings()]
     parts.append(simulated(SIMULATED_JOBS, SIMULATED_SEED).data)
     weight = [np.ones(len(part)) for part in parts[:-1]]
@@ -50,7 +50,7 @@ def main() -> None:
         RANDOMISED: {
             "n_test": judged["n_test"],
             "base_rate": judged["base_rate"],
-            **{name: one["value"] for name, one in judged["figures"].items()},
+            **{name: figure["value"] for name, figure in judged["figures"].items()},
         },
     }
     shutil.rmtree(STARTER, ignore_errors=True)
@@ -61,8 +61,8 @@ def main() -> None:
         pictured(trained.model, test.take(test.labelled)),
         {
             "episodes": judged["n_test"],
-            "source": f"{RANDOMISED}: a lab run in which every hold was released after a delay "
-            "drawn by chance; nothing was learned from it",
+            "source": f"{RANDOMISED}: a lab run in which every hold was released after a random "
+            "delay; not used for training",
         },
     )
     size = sum(path.stat().st_size for path in STARTER.rglob("*") if path.is_file())

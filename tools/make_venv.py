@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a virtual environment with pip, also where Python came without pip.
+"""Create a virtual environment with pip, even if Python has no ensurepip.
 
     python3 tools/make_venv.py DIR
 
-Debian splits `ensurepip` off its Python (package python3-venv). Where it is missing, pip's
-own wheel is taken from Debian's package, which needs no root: apt fetches and verifies it,
-and it is unpacked into a scratch folder. Runs on the bare system Python, before anything
-is installed, so it uses the standard library alone.
+Debian puts `ensurepip` in a separate package (python3-venv). If it is missing, this script takes
+pip's wheel from another Debian package without root: apt downloads and verifies the package, and
+it is unpacked into a temporary directory. The script runs on the system Python before anything is
+installed, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WHEELS = "usr/share/python-wheels"
 
 
 class VenvError(Exception):
-    """The message says what to install."""
+    """The environment cannot be created; the message says what to install."""
 
 
 def make_venv(directory: Path) -> None:
-    """Make it, or complete what an interrupted run left; no harm if it is complete."""
+    """Create the environment, or recreate an incomplete one; do nothing if it is complete."""
     if has_pip(directory):
         return
     if importlib.util.find_spec("ensurepip"):
@@ -43,7 +43,7 @@ def make_venv(directory: Path) -> None:
 
 
 def has_pip(directory: Path) -> bool:
-    """Whether the environment is there, and its Python still runs."""
+    """Return whether the environment exists and its pip runs."""
     python = directory / "bin/python"
     if not python.exists():
         return False
@@ -52,16 +52,16 @@ def has_pip(directory: Path) -> bool:
 
 
 def find_wheel(root: Path) -> Path | None:
-    """Pip's wheel, where Debian's package puts it below `root`."""
+    """Return pip's wheel from Debian's package, installed or unpacked below `root`."""
     return next((root / WHEELS).glob("pip-*.whl"), None)
 
 
 def fetch_wheel(scratch: Path) -> Path:
-    """Pip's wheel out of Debian's package, without installing that package."""
+    """Download Debian's package and return pip's wheel from it, without installing it."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise VenvError(
-            f"this Python ({sys.executable}) has no ensurepip; install the package of your "
-            "system that brings `python3 -m venv`"
+            f"this Python ({sys.executable}) has no ensurepip; install your system's package "
+            "for `python3 -m venv`"
         )
     try:
         apt_download(PIP_PACKAGE, scratch)
@@ -69,7 +69,7 @@ def fetch_wheel(scratch: Path) -> Path:
         run(["dpkg-deb", "--extract", package, scratch])
     except subprocess.CalledProcessError as error:
         raise VenvError(
-            f"this Python ({sys.executable}) has no ensurepip, and its pip could not be fetched "
+            f"this Python ({sys.executable}) has no ensurepip, and pip could not be downloaded "
             f"({error.stderr.strip()}); as root: apt-get install python3-venv"
         ) from error
     wheel = find_wheel(scratch)
@@ -82,11 +82,11 @@ def fetch_wheel(scratch: Path) -> Path:
 
 
 def apt_download(package: str, target: Path) -> None:
-    """Fetch one package file, with the machine's package lists or else with fresh ones."""
+    """Download one package file, using the machine's package lists or else fresh ones."""
     try:
         run(["apt-get", "download", "-qq", package], cwd=target)
     except subprocess.CalledProcessError:
-        # The lists are missing or old (a fresh container): get our own, beside the machine's.
+        # The lists are missing or old, as in a fresh container: download separate ones.
         for folder in ("lists/partial", "cache/archives/partial"):
             (target / folder).mkdir(parents=True)
         own = [
@@ -99,18 +99,18 @@ def apt_download(package: str, target: Path) -> None:
 
 
 def run(command: list[str | Path], cwd: Path | None = None) -> None:
-    """Run quietly; the error of a failure is kept for whoever explains it."""
+    """Run a command quietly; CalledProcessError has its stderr."""
     subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True)
 
 
 def main() -> int:
-    """Parse, make, explain."""
+    """Create the environment named on the command line; return the exit status."""
     if len(sys.argv) != 2:
         print("usage: make_venv.py DIR", file=sys.stderr)
         return 2
     if sys.version_info < OLDEST_PYTHON:
         needed = ".".join(map(str, OLDEST_PYTHON))
-        print(f"make_venv: Python {needed} or newer is needed; `make PYTHON=...` names another")
+        print(f"make_venv: needs Python {needed} or newer; choose one with `make PYTHON=...`")
         return 1
     try:
         make_venv(Path(sys.argv[1]).absolute())

@@ -1,9 +1,9 @@
-"""Write the man page and the shell completions from the command line itself.
+"""Generate the man page and the shell completions from the commands' help.
 
     python tools/write_man.py            write docs/man/condor-advice.1 and docs/completion/
-    python tools/write_man.py --check    exit with 1 if what is there is not current
+    python tools/write_man.py --check    exit with 1 if these files are out of date
 
-Help is written once, in the commands; a test holds these files current.
+A test checks that the files are up to date.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 NAME = "condor-advice"
 EXIT_STATUS = (
     ("0", "Done."),
-    ("1", "Something that was asked for could not be answered; the message says which."),
+    ("1", "Something could not be answered; the message says what."),
     ("2", "Wrong usage."),
-    ("3", "No such job, or it is not on hold."),
+    ("3", "No such job, or it is not held."),
     ("4", "The pool or the store cannot be reached."),
 )
 ENVIRONMENT = (
-    ("CONDOR_CONFIG", "HTCondor's configuration, as for its own tools."),
-    ("CONDOR_ADVICE_STORE", "The store that is read and filled when none is named."),
-    ("CONDOR_ADVICE_MODELS", "Where models are kept."),
-    ("CONDOR_ADVICE_SITE", "The site's policies, instead of the files below."),
+    ("CONDOR_CONFIG", "HTCondor's configuration file, as for HTCondor's own tools."),
+    ("CONDOR_ADVICE_STORE", "The default store."),
+    ("CONDOR_ADVICE_MODELS", "The directory of models."),
+    ("CONDOR_ADVICE_SITE", "The site's policy file, instead of the files below."),
     ("NO_COLOR", "If set, no colours even on a terminal."),
-    ("COLUMNS", "How wide the answer may be."),
+    ("COLUMNS", "The width of the output."),
 )
 FILES = (
-    ("/etc/condor-advice/site.toml", "The site's policies: deadlines, caps, codes that are final."),
-    ("$XDG_CONFIG_HOME/condor-advice/site.toml", "The same for one user; it counts more."),
-    ("$XDG_DATA_HOME/condor-advice/store.sqlite", "The store, unless another is named."),
+    ("/etc/condor-advice/site.toml", "The site's policies: deadlines, limits, final hold codes."),
+    ("$XDG_CONFIG_HOME/condor-advice/site.toml", "The same for one user; takes precedence."),
+    ("$XDG_DATA_HOME/condor-advice/store.sqlite", "The default store."),
 )
 
 
@@ -47,11 +47,11 @@ def roff(text: str) -> str:
     """Escape text for roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     text = re.sub(r"^\.", r"\\&.", text, flags=re.MULTILINE)
-    return "".join(one if ord(one) < 128 else f"\\[u{ord(one):04X}]" for one in text)
+    return "".join(char if ord(char) < 128 else f"\\[u{ord(char):04X}]" for char in text)
 
 
 def paragraphs(text: str) -> list[str]:
-    """Return help text as roff: blocks after `\\b` keep their lines."""
+    """Return help text as roff; blocks that start with `\\b` keep their line breaks."""
     lines = []
     for block in inspect.cleandoc(text).replace("\f", "").split("\n\n"):
         if block.startswith("\b"):
@@ -72,7 +72,7 @@ def options(command: click.Command, ctx: click.Context) -> list[str]:
 
 
 def verb_lines(path: str, command: click.Command, above: click.Context) -> list[str]:
-    """Return the section of a verb and of those below it."""
+    """Return the section of a verb, including its subcommands."""
     ctx = click.Context(command, info_name=path, parent=above)
     ctx.help_option_names = ["-h", "--help"]
     usage = " ".join(command.collect_usage_pieces(ctx))
@@ -119,14 +119,14 @@ def man_page() -> str:
         ("FILES", FILES),
     ):
         lines.append(f".SH {title}")
-        for what, words in table:
-            lines += [".TP", f"\\fB{roff(what)}\\fR", roff(words)]
+        for item, meaning in table:
+            lines += [".TP", f"\\fB{roff(item)}\\fR", roff(meaning)]
     lines += [".SH SEE ALSO", "condor_q(1), condor_release(1), condor_qedit(1), condor_rm(1)"]
     return "\n".join(lines) + "\n"
 
 
 def completions() -> dict[str, str]:
-    """Return the completion scripts by the name of their file."""
+    """Return the completion scripts by file name."""
     variable = "_CONDOR_ADVICE_COMPLETE"
     return {
         "condor-advice.bash": BashComplete(cli, {}, NAME, variable).source(),
@@ -135,19 +135,19 @@ def completions() -> dict[str, str]:
 
 
 def files() -> dict[Path, str]:
-    """Return what belongs into each file."""
-    found = {DOCS / "man" / "condor-advice.1": man_page()}
+    """Return the content of each generated file."""
+    contents = {DOCS / "man" / "condor-advice.1": man_page()}
     for name, text in completions().items():
-        found[DOCS / "completion" / name] = text.strip("\n") + "\n"
-    return found
+        contents[DOCS / "completion" / name] = text.strip("\n") + "\n"
+    return contents
 
 
 def main() -> None:
-    """Write the files, or tell which are not current."""
+    """Write the files, or with --check report which are out of date."""
     stale = [path for path, text in files().items() if not _is(path, text)]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"{path}: not current; run `make man`", file=sys.stderr)
+            print(f"{path}: out of date; run `make man`", file=sys.stderr)
         raise SystemExit(1 if stale else 0)
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Run the benchmarks and write their lines into docs/results.md: `make results`.
+"""Run the benchmarks and write their output to docs/results.md: `make results`.
 
-Nothing on that page is typed in: each benchmark prints JSON lines, with the date, and they
-are kept as they came. A benchmark that fails stays on the page as failed.
+Nothing on that page is typed by hand: each benchmark prints dated JSON lines, which are copied
+unchanged. A failed benchmark is listed as failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
-# Larger reports that commands of their own write.
+# Larger reports, written by commands of their own.
 REPORTS = {
     "results-held.md": "models for held jobs",
     "results-failures.md": "failure models on public workloads",
@@ -24,7 +24,7 @@ REPORTS = {
 
 
 def main(names: list[str]) -> int:
-    """Run the named benchmarks, or all, and renew their part of the page."""
+    """Run the named benchmarks, or all, and update their sections of the page."""
     kept = _lines_of(PAGE) if names and PAGE.exists() else {}
     failed = []
     for script in sorted((ROOT / "bench").glob("*.py")):
@@ -42,14 +42,14 @@ def main(names: list[str]) -> int:
 
 
 def _lines_of(page: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     name = ""
     for line in page.read_text().splitlines():
         if line.startswith("## bench/"):
             name = line.removeprefix("## bench/")
         elif line.startswith("{") and name:
-            found.setdefault(name, []).append(line)
-    return found
+            lines.setdefault(name, []).append(line)
+    return lines
 
 
 def _write(lines: dict[str, list[str]]) -> None:

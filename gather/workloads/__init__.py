@@ -1,7 +1,7 @@
-"""Job tables from other people's records: SWF, Slurm and HTCondor history.
+"""Read job tables from SWF files, Slurm accounting and HTCondor history.
 
-Every reader hands on the same `JobTable`; what a line could not tell is unknown there,
-and a line that could not be read is counted with its number.
+Every reader returns the same `JobTable`. Values missing from a record are unknown in the table; a
+record that cannot be read is reported with its line number.
 """
 
 from condor_advice.gather.workloads.condor import read_condor_history, read_schedd_history

@@ -1,4 +1,4 @@
-"""HTCondor's history and epoch history: files of job ads, `-long` output and JSON."""
+"""Read HTCondor's history and epoch history: history files, `-long` output and JSON."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ UNIVERSES = {
 def read_condor_history(*paths: Path | str) -> JobTable:
     """Read history files, epoch history files, `condor_history -long` or `-json` output.
 
-    A job may appear in several ads (one per run in the epoch history, then one in the history);
-    it becomes one row, made from the ad that tells most: the history's, else the last run's. The
-    first run's start is kept, since that is when the owner saw the job start.
+    A job may have several ads: one per run in the epoch history, then one in the history. It
+    becomes one row, taken from the history's ad if there is one, else from the last run's. The
+    start time is that of the first run, since that is when the owner saw the job start.
     """
     jobs = _Jobs()
     for path in paths:
@@ -87,24 +87,25 @@ def read_condor_history(*paths: Path | str) -> JobTable:
 
 
 def read_schedd_history(limit: int = 100_000) -> JobTable:
-    """Ask the schedd of this access point for its history and its epoch history."""
+    """Query this access point's schedd for its history and epoch history."""
     import htcondor2
 
     jobs = _Jobs()
     try:
         schedd = htcondor2.Schedd()
-        for name, ask in (("history", schedd.history), ("epochs", schedd.jobEpochHistory)):
-            for number, ad in enumerate(ask("true", list(PROJECTION), limit), start=1):
+        for name, query in (("history", schedd.history), ("epochs", schedd.jobEpochHistory)):
+            for number, ad in enumerate(query("true", list(PROJECTION), limit), start=1):
                 jobs.add(name, number, {key: _evaluated(ad, key) for key in ad})
     except htcondor2.HTCondorException as error:
         raise Unreachable(
-            f"the schedd gives no history ({error}); run on an access point, or give --history FILE"
+            f"cannot query the schedd's history ({error}); run this on an access point, "
+            f"or give --history FILE"
         ) from error
     return jobs.table()
 
 
 class _Jobs:
-    """Ads by job: the fullest one, and the earliest start."""
+    """For each job, the most complete ad and the earliest start."""
 
     def __init__(self) -> None:
         self.builder = TableBuilder()
@@ -133,15 +134,15 @@ class _Jobs:
 
 
 def _evaluated(ad: Any, name: str) -> object:
-    """Return an attribute of a ClassAd as a plain value, whatever its expression."""
+    """Return an attribute of a ClassAd as a plain value; None if it cannot be evaluated."""
     try:
         return ad.eval(name)
-    except Exception:  # an expression that only a match can evaluate
+    except Exception:  # for example, an expression that refers to the matched machine
         return None
 
 
 def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
-    """Yield the ads with the number of the line that ends each."""
+    """Yield the ads, each with the number of its last line."""
     with open_text(path) as lines:
         first = lines.readline()
         if first.lstrip().startswith(("[", "{")):
@@ -151,7 +152,7 @@ def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
         any_attribute = False
         number = 0
         for number, line in enumerate(itertools.chain([first], lines), start=1):
-            # A banner "*** ..." ends an ad in the files; an empty line does in -long output.
+            # A banner "*** ..." ends an ad in history files; an empty line does in -long output.
             if line.startswith("***") or not line.strip():
                 if ad:
                     yield number, ad
@@ -161,18 +162,18 @@ def _ads(path: Path | str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
                 any_attribute = True
             else:
                 builder.bad_lines.append(
-                    BadLine(str(path), number, "not of the form Attribute = value")
+                    BadLine(str(path), number, "not an `Attribute = value` line")
                 )
         if ad:
             yield number, ad
         elif not any_attribute and builder.bad_lines:
-            raise NotAJobTable(path, "an HTCondor history", "no line reads Attribute = value")
+            raise NotAJobTable(path, "an HTCondor history", "no `Attribute = value` line in it")
 
 
 def _json_ads(path: Path | str, text: str, builder: TableBuilder) -> Iterator[tuple[int, Ad]]:
     try:
-        found = json.loads(text)
-        ads = found if isinstance(found, list) else [found]
+        parsed = json.loads(text)
+        ads = parsed if isinstance(parsed, list) else [parsed]
     except json.JSONDecodeError:
         ads = []
         for number, line in enumerate(text.splitlines(), start=1):
@@ -188,10 +189,10 @@ def _json_ads(path: Path | str, text: str, builder: TableBuilder) -> Iterator[tu
         yield number, dict(ad)
 
 
-def _fuller(one: Ad | None, other: Ad) -> Ad:
-    """Return the later record of a job: more starts, or left the queue."""
-    if one is None:
-        return other
+def _fuller(known: Ad | None, new: Ad) -> Ad:
+    """Return the later ad of a job: the one after it left the queue, or with more starts."""
+    if known is None:
+        return new
 
     def rank(ad: Ad) -> tuple[bool, float, float]:
         return (
@@ -202,7 +203,7 @@ def _fuller(one: Ad | None, other: Ad) -> Ad:
             _number(ad, "EnteredCurrentStatus") or 0.0,
         )
 
-    return other if rank(other) >= rank(one) else one
+    return new if rank(new) >= rank(known) else known
 
 
 def _start(ad: Ad) -> float | None:

@@ -1,4 +1,4 @@
-"""Opening records: plain, .gz and .xz alike."""
+"""Open record files: plain, .gz or .xz."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from condor_advice.gather.errors import AdviceError
 
 
 class CannotRead(AdviceError):
-    """A file of records is missing or may not be read."""
+    """A record file is missing or unreadable."""
 
     def __init__(self, path: Path | str, error: OSError) -> None:
-        super().__init__(f"{path}: {error.strerror or error}; check the name and the permissions")
+        super().__init__(f"{path}: {error.strerror or error}; check the path and its permissions")
 
 
 def open_text(path: Path | str) -> TextIO:
-    """Open a text file for reading; bytes that are no UTF-8 are kept as escapes."""
+    """Open a text file for reading; bytes that are not UTF-8 become escapes."""
     path = Path(path)
     try:
         if path.suffix == ".gz":

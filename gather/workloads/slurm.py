@@ -1,4 +1,4 @@
-"""Slurm's accounting: `sacct --parsable` (or -P) text, and slurmrestd's JSON."""
+"""Read Slurm accounting: `sacct --parsable` (or -P) text, and slurmrestd's JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from condor_advice.gather.workloads.table import (
     TableBuilder,
 )
 
-STATES = {
+SLURM_STATES = {
     "COMPLETED": JobState.SUCCEEDED,
     "FAILED": JobState.FAILED,
     "CANCELLED": JobState.CANCELLED,
@@ -56,16 +56,16 @@ Record = dict[str, float | str | None]
 def read_sacct(path: Path | str, zone: tzinfo = UTC) -> JobTable:
     """Read `sacct -P` output: a header line of field names, then one line per job or step.
 
-    Steps ("123.batch") are not jobs; their peak memory is added to the job that they follow.
-    sacct prints local times without a zone: `zone` says which. Fields that were not asked for
-    are unknown in the table.
+    Steps ("123.batch") are not jobs; the job's peak memory is that of its largest step.
+    sacct prints local times without a time zone: `zone` is that zone. Fields that sacct was not
+    asked for are unknown in the table.
     """
     builder = TableBuilder()
     with open_text(path) as lines:
         header = lines.readline().rstrip("\n")
         fields = header.rstrip("|").split("|")
         if "State" not in fields or "Submit" not in fields:
-            raise NotAJobTable(path, "sacct -P output", "the first line names no Submit and State")
+            raise NotAJobTable(path, "sacct -P output", "no Submit and State in the first line")
         trailing = header.endswith("|")
         last: tuple[str, Record] | None = None
         for number, line in enumerate(lines, start=2):
@@ -93,7 +93,7 @@ def read_sacct(path: Path | str, zone: tzinfo = UTC) -> JobTable:
 
 
 def read_slurmrestd(path: Path | str) -> JobTable:
-    """Read the JSON that slurmrestd (or `sacct --json`) gives for jobs, of any API version."""
+    """Read the job list that slurmrestd or `sacct --json` prints, of any API version."""
     builder = TableBuilder()
     with open_text(path) as text:
         jobs = _json_jobs(path, text)
@@ -159,14 +159,14 @@ def _limit(row: Mapping[str, str]) -> float | None:
 
 
 def _state(text: str) -> JobState:
-    """Read a state; "CANCELLED by 1001" and "COMPLETED+" are seen in the wild."""
+    """Return a job's state; Slurm also prints "CANCELLED by 1001" and "COMPLETED+"."""
     words = text.replace("+", " ").split()
     word = words[0].upper() if words else ""
-    if word in STATES:
-        return STATES[word]
+    if word in SLURM_STATES:
+        return SLURM_STATES[word]
     if word in UNFINISHED or not word:
         return JobState.UNKNOWN
-    raise ValueError(f"no such state: {text!r}")
+    raise ValueError(f"unknown job state: {text!r}")
 
 
 def _word(text: str | None) -> str:
@@ -204,20 +204,20 @@ def _memory(text: str, cpus: float | None, nodes: float | None) -> float | None:
         return None
     match = re.fullmatch(r"([0-9.]+)([KMGTP]?)([cn]?)", text)
     if not match:
-        raise ValueError(f"not a size of memory: {text!r}")
+        raise ValueError(f"not a memory size: {text!r}")
     amount, unit, per = match.groups()
-    times = {"c": cpus, "n": nodes}.get(per) or 1.0
-    return float(amount) * MB_PER_UNIT[unit] * times
+    factor = {"c": cpus, "n": nodes}.get(per) or 1.0
+    return float(amount) * MB_PER_UNIT[unit] * factor
 
 
 def _json_jobs(path: Path | str, text: TextIO) -> list[Mapping[str, Any]]:
     try:
-        found = json.load(text)
+        document = json.load(text)
     except json.JSONDecodeError as error:
         raise NotAJobTable(path, "slurmrestd JSON", str(error)) from error
-    jobs = found.get("jobs") if isinstance(found, dict) else None
+    jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list):
-        raise NotAJobTable(path, "slurmrestd JSON", 'there is no list "jobs" in it')
+        raise NotAJobTable(path, "slurmrestd JSON", 'no list "jobs" in it')
     return jobs
 
 
@@ -274,7 +274,7 @@ def _rest_record(job: Mapping[str, Any]) -> tuple[str, Record]:
 
 
 def _plain(value: object) -> float | None:
-    """Read a number, or the {"set", "infinite", "number"} that newer versions give instead."""
+    """Return a number; newer API versions wrap it in {"set", "infinite", "number"}."""
     if isinstance(value, Mapping):
         if not value.get("set", True) or value.get("infinite"):
             return None
@@ -290,7 +290,7 @@ def _first(*values: float | None) -> float | None:
 
 
 def _tres(entries: Iterable[Mapping[str, Any]] | None) -> dict[str, float]:
-    """Return trackable resources by type; memory is in megabytes there."""
+    """Return the trackable resources by type; memory is in megabytes."""
     return {
         str(entry["type"]): float(entry["count"])
         for entry in entries or ()
@@ -299,7 +299,7 @@ def _tres(entries: Iterable[Mapping[str, Any]] | None) -> dict[str, float]:
 
 
 def _peak_memory(steps: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the largest step's memory; steps give bytes."""
+    """Return the largest step's memory in megabytes; steps report bytes."""
 
     def sizes() -> Iterator[float]:
         for step in steps:

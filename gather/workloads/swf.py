@@ -1,4 +1,4 @@
-"""The standard workload format of the Parallel Workloads Archive: 18 numbers per job."""
+"""Read the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ FIELDS = (
     "preceding_job",
     "think_seconds",
 )
-# 2, 3 and 4 describe parts of jobs that were swapped out: they are no jobs of their own.
-STATES = {0: JobState.FAILED, 1: JobState.SUCCEEDED, 5: JobState.CANCELLED}
+# Statuses 2, 3 and 4 describe parts of jobs that were swapped out, not whole jobs.
+SWF_STATES = {0: JobState.FAILED, 1: JobState.SUCCEEDED, 5: JobState.CANCELLED}
 PARTIAL_STATUSES = (2, 3, 4)
 LINES_PER_BLOCK = 50_000
 
 
 def read_swf(path: Path | str) -> JobTable:
-    """Read a whole SWF file (.gz and .xz too)."""
+    """Read a whole SWF file; it may be compressed (.gz or .xz)."""
     return concatenate(list(swf_blocks(path)))
 
 
 def swf_blocks(path: Path | str, lines_per_block: int = LINES_PER_BLOCK) -> Iterator[JobTable]:
-    """Read an SWF file block by block, so that a log of any length fits into memory.
+    """Read an SWF file block by block, so that a log of any length fits in memory.
 
-    Times become seconds since 1970 by the header's UnixStartTime; without it they count from
-    the log's own start. A job without a run time never started: its wait ended its stay.
+    Times become seconds since 1970 using the header's UnixStartTime; without it they count from
+    the log's own start. A job without a run time never started, and ended when its wait did.
     """
     header: dict[str, str] = {}
     vocabularies = new_vocabularies()
@@ -80,7 +80,7 @@ def _parse(
     block: list[tuple[int, str]],
     header: dict[str, str],
 ) -> tuple[Floats, list[int], list[BadLine]]:
-    """Split off headers and bad lines; return the rest as one array and their line numbers."""
+    """Separate headers and bad lines; return the records as an array, and their line numbers."""
     lines: list[str] = []
     numbers: list[int] = []
     for number, line in block:
@@ -99,7 +99,7 @@ def _parse(
         if records.shape[1] == len(FIELDS):
             return records, numbers, []
     except ValueError:
-        pass  # some line is bad: find out which, one by one
+        pass  # some line is bad: parse them one by one to find it
     good: list[list[float]] = []
     good_numbers: list[int] = []
     bad: list[BadLine] = []
@@ -126,7 +126,7 @@ def _table(
     status = records[:, FIELDS.index("status")]
     whole = ~np.isin(status, PARTIAL_STATUSES)
     bad += [
-        BadLine(path, line_numbers[row], "a part of a job, not a job (status 2, 3 or 4)")
+        BadLine(path, line_numbers[row], "part of a job, not a whole job (status 2, 3 or 4)")
         for row in np.flatnonzero(~whole)
     ]
     records = records[whole]
@@ -137,7 +137,7 @@ def _table(
     wait_end = submit + np.nan_to_num(known["wait"])
     started = np.isfinite(known["run"])
     states = np.full(len(records), float(JobState.UNKNOWN))
-    for code, state in STATES.items():
+    for code, state in SWF_STATES.items():
         states[raw["status"] == code] = state
     cpus_for_memory = np.where(
         np.isfinite(known["requested_cpus"]), known["requested_cpus"], known["cpus"]

@@ -1,4 +1,4 @@
-"""The one job table that every reader fills: columns, units, and when each is known."""
+"""The job table that all readers produce: its columns, their units, and when each is known."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Codes = npt.NDArray[np.int32]
 
 
 class JobState(enum.IntEnum):
-    """How a job ended, in words that HTCondor, SWF and Slurm share."""
+    """How a job ended, in terms common to HTCondor, SWF and Slurm."""
 
     UNKNOWN = 0  # still in the queue, or the record does not say
     SUCCEEDED = 1
-    FAILED = 2  # non-zero exit, a signal, or "failed" without more
+    FAILED = 2  # nonzero exit code, a signal, or "failed" without details
     CANCELLED = 3  # removed by its owner or an administrator
     TIMEOUT = 4
     OUT_OF_MEMORY = 5
@@ -55,14 +55,14 @@ COLUMNS: Mapping[str, Column] = {
     "name": Column(Known.SUBMIT, "", "batch name or job name", text=True),
     "queue": Column(Known.SUBMIT, "", "queue, partition or universe", text=True),
     "cluster": Column(Known.SUBMIT, "", "cluster or array: jobs of one submit", text=True),
-    "requested_cpus": Column(Known.SUBMIT, "cores", "asked for"),
-    "requested_seconds": Column(Known.SUBMIT, "s", "wall time asked for"),
-    "requested_memory_mb": Column(Known.SUBMIT, "MB", "memory of the whole job asked for"),
-    "requested_disk_mb": Column(Known.SUBMIT, "MB", "disk asked for"),
+    "requested_cpus": Column(Known.SUBMIT, "cores", "requested cores"),
+    "requested_seconds": Column(Known.SUBMIT, "s", "requested wall time"),
+    "requested_memory_mb": Column(Known.SUBMIT, "MB", "requested memory of the whole job"),
+    "requested_disk_mb": Column(Known.SUBMIT, "MB", "requested disk"),
     "preceding_job": Column(Known.SUBMIT, "", "number of the job this one waited for"),
     "think_seconds": Column(Known.SUBMIT, "s", "from the preceding job's end to this submit"),
     "start_time": Column(Known.START, "s", "seconds since 1970, UTC; unknown: never ran"),
-    "allocated_cpus": Column(Known.START, "cores", "given"),
+    "allocated_cpus": Column(Known.START, "cores", "allocated cores"),
     "execution_point": Column(Known.START, "", "where it ran", text=True),
     "end_time": Column(Known.END, "s", "seconds since 1970, UTC"),
     "state": Column(Known.END, "", "a JobState"),
@@ -76,7 +76,7 @@ NUMBER_COLUMNS = tuple(name for name, column in COLUMNS.items() if not column.te
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A record that could not be read: never dropped without a word."""
+    """A record that could not be read. It is reported, never dropped silently."""
 
     path: str
     line: int
@@ -86,12 +86,12 @@ class BadLine:
 class NotAJobTable(AdviceError):
     """The file is not in the format that it was read as."""
 
-    def __init__(self, path: Path | str, wanted: str, what: str) -> None:
-        super().__init__(f"{path}: not {wanted}: {what}")
+    def __init__(self, path: Path | str, wanted: str, problem: str) -> None:
+        super().__init__(f"{path}: not {wanted}: {problem}")
 
 
 class Vocabulary:
-    """Strings of one text column, numbered in the order in which they came."""
+    """The strings of one text column, numbered in order of first appearance."""
 
     __slots__ = ("codes", "names")
 
@@ -102,7 +102,7 @@ class Vocabulary:
             self.code(name)
 
     def code(self, name: str) -> int:
-        """Return the number of `name`; the empty string is unknown, -1."""
+        """Return the number of `name`, adding it if new; the empty string is -1, unknown."""
         if not name:
             return -1
         code = self.codes.get(name)
@@ -114,14 +114,14 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class UsageSamples:
-    """Memory measured while jobs ran, by the job's row in its table and by time."""
+    """Memory measured while jobs ran: the job's row in its table, the time, the memory."""
 
     row: npt.NDArray[np.int64]
     time: Floats
     memory_mb: Floats
 
     def keep(self, index: npt.NDArray[np.generic]) -> UsageSamples:
-        """Return these samples."""
+        """Return the samples at these indices, or where a mask is true."""
         return UsageSamples(self.row[index], self.time[index], self.memory_mb[index])
 
     def of_rows(self, rows: npt.NDArray[np.int64], length: int) -> UsageSamples:
@@ -135,11 +135,11 @@ class UsageSamples:
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Jobs as columns. Numbers are float64 with NaN for unknown, text is int32 codes, -1 unknown.
+    """Jobs as columns. Numbers are float64, NaN if unknown; text is int32 codes, -1 if unknown.
 
-    Tables of one reader share their vocabularies, so blocks of one file can be put together
-    without looking at the strings again. `job` is each job's name in its own log: it is not
-    in a vocabulary, which would grow with the number of jobs.
+    Tables of one reader share their vocabularies, so blocks of one file can be concatenated
+    without comparing strings. `job` is each job's name in its own log. It is not in a
+    vocabulary, which would grow with the number of jobs.
     """
 
     job: npt.NDArray[np.str_]
@@ -188,7 +188,7 @@ class JobTable:
         )
 
     def in_submit_order(self) -> JobTable:
-        """Return the table sorted by submit time; jobs that do not say when are left out."""
+        """Return the table sorted by submit time, without jobs whose submit time is unknown."""
         times = self["submit_time"]
         if np.all(times[1:] >= times[:-1]):
             return self
@@ -196,10 +196,10 @@ class JobTable:
         return self.take(order[: np.count_nonzero(np.isfinite(times))])
 
     def known_at(self, moment: float) -> JobTable:
-        """Return what an observer at `moment` could have written down, and nothing later.
+        """Return only what was known at `moment`.
 
-        Jobs submitted later are gone; a job that has not started or ended by then has no
-        start or end, nor anything that only its start or end reveals.
+        Jobs submitted later are left out. A job that has not started or ended by then has no
+        start or end, nor any value known only from then on.
         """
         table = self.take(self["submit_time"] < moment)
         started, ended = table["start_time"] < moment, table["end_time"] < moment
@@ -219,7 +219,7 @@ class JobTable:
 
 
 class TableBuilder:
-    """Collects records one by one, for the formats that cannot be read by columns."""
+    """Builds a table record by record, for formats that cannot be read by columns."""
 
     def __init__(self, vocabularies: Mapping[str, Vocabulary] | None = None) -> None:
         self.vocabularies = dict(vocabularies or new_vocabularies())
@@ -239,7 +239,7 @@ class TableBuilder:
             codes.append(-1 if value is None else self.vocabularies[name].code(str(value)))
 
     def table(self, header: Mapping[str, str] | None = None) -> JobTable:
-        """Return what was added so far."""
+        """Return the jobs added so far."""
         return JobTable(
             np.array(self._jobs, dtype=np.str_),
             {name: np.array(values, dtype=np.float64) for name, values in self._numbers.items()},
@@ -256,7 +256,7 @@ def new_vocabularies() -> dict[str, Vocabulary]:
 
 
 def concatenate(tables: Sequence[JobTable]) -> JobTable:
-    """Put tables below one another, with one vocabulary."""
+    """Return the rows of all tables as one table with common vocabularies."""
     if not tables:
         return TableBuilder().table()
     shared = tables[0].vocabularies
@@ -278,7 +278,7 @@ def concatenate(tables: Sequence[JobTable]) -> JobTable:
         tables[0].header,
         UsageSamples(
             *(
-                np.concatenate([getattr(one, name) for one in sampled])
+                np.concatenate([getattr(samples, name) for samples in sampled])
                 for name in ("row", "time", "memory_mb")
             )
         )

@@ -21,8 +21,14 @@ import numpy.typing as npt
 
 from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
-from condor_advice.gather.fresh import START, StorePosition
-from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
+from condor_advice.gather.fresh import STORE_START, StorePosition
+from condor_advice.gather.reader import (
+    BLOCK_BYTES,
+    EventColumns,
+    ReaderState,
+    first_year,
+    read_block,
+)
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.steps import (
     Names,
@@ -36,7 +42,6 @@ from condor_advice.preprocess.holds.steps import (
 Ints = npt.NDArray[np.int64]
 
 _YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
-BLOCK_BYTES = 4 << 20
 BATCH_STEPS = 1 << 15  # of one log; small batches cost more than they save
 # Events of one log are out of order by a little, since each daemon stamps its own; more than
 # this is a clock that was set back.
@@ -187,12 +192,12 @@ def _store_blocks(
     """
     after = {} if after is None else after
     while store.fresh is not None:
-        block = store.fresh.take(log, after.get(log, START))
+        block = store.fresh.take(log, after.get(log, STORE_START))
         if block is None:
             break
         after[log] = block.after
         yield block.columns
-    before, done = after.get(log, START)
+    before, done = after.get(log, STORE_START)
     if (before, done) == store.end_of(log):
         return
     previous = before
@@ -243,7 +248,7 @@ def log_blocks(path: Path, clock: Clock) -> Iterator[EventColumns]:
                     return
     except OSError as error:
         raise AdviceError(
-            f"{path}: cannot be read ({error.strerror}); name an HTCondor job event log"
+            f"{path}: cannot read the log ({error.strerror}); name an HTCondor job event log"
         ) from None
 
 

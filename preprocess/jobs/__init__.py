@@ -1,7 +1,7 @@
 """Turn job histories into features for failure models.
 
-Other rooms use these names. `history` keeps what is known of earlier jobs, `horizons` makes
-datasets from job tables, `from_store` makes a job table from gathered event logs.
+These are the names that other packages use. `history` keeps what is known about earlier jobs,
+`horizons` makes datasets from job tables, `from_store` makes a job table from gathered event logs.
 """
 
 from condor_advice.preprocess.jobs.from_store import read_store_jobs

@@ -1,8 +1,8 @@
-"""The store's events as a job table: one row for every job that was submitted.
+"""Make a job table from the store's events: one row for every job that was submitted.
 
-Requests come from the 028 event that `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` adds to the submit
-event, where that is set. The resource table below a 005 event has requests too, but these are
-left out: jobs that have not ended lack them, and a model would learn from the gap.
+Requests come from the 028 event that HTCondor adds to the submit event if
+`EVENT_LOG_JOB_AD_INFORMATION_ATTRS` is set. The resource table of a 005 event has requests too,
+but they are not used: jobs that have not ended lack them, and a model would learn from the gap.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _NAMES = {"user": "Owner", "group": "AccountingGroup", "executable": "Cmd", "nam
 
 
 def read_store_jobs(path: Path | None = None) -> JobTable:
-    """Read every job whose submit event is in the store; a cluster id used again is a new job.
+    """Read every job whose submit event is in the store; a reused job id is a new job.
 
-    The store is opened to read, so `gather --follow` may have it open at the same time.
-    Raises NoStoreYet when there is no store at `path`.
+    The store is opened read-only, so `gather --follow` may have it open at the same time.
+    Raises NoStoreYet if there is no store at `path`.
     """
     builder = TableBuilder()
     samples: list[tuple[JobRecord, float, float]] = []

@@ -1,8 +1,8 @@
-"""What was known of earlier jobs at any moment: strictly causal, streaming, vectorised.
+"""Keep what was known about earlier jobs at any moment: strictly causal, streaming, vectorised.
 
-Jobs become events (submit, start, end) and questions ("what is known of similar jobs now?"), all
-sorted by time. An outcome enters the history when the job ends, so a feature never knows what an
-observer could not have known.
+Jobs become events (submit, start, end) and questions ("what is known about similar jobs now?"),
+all sorted by time. An outcome enters the history when the job ends, so a feature never uses
+anything that was not known at the time.
 
 For each *level* (the user, the user with this program, the queue, ...) and each key in it, the
 history keeps a small vector of numbers. Each obeys a linear recurrence x <- a*x + b over the
@@ -80,7 +80,7 @@ OUTCOME_FIELDS = (
     "fail_few",
     "fail_many",
     "fail_long",
-    *(f"{what}_{name}" for name in FADE_BY_HOURS for what in ("fail", "weight")),
+    *(f"{prefix}_{name}" for name in FADE_BY_HOURS for prefix in ("fail", "weight")),
     "fail_ran_few",
     "log_run",
     "log_run_square",
@@ -160,7 +160,7 @@ HISTORY_FEATURES = (
     "age_over_passed",
     "wait_over_usual",
 )
-# Meaningless at submit, when the job has waited for nothing yet.
+# Meaningless at submit, when the job has not waited yet.
 WAITING_FEATURES = ("submit_over_wait", "end_over_wait", "failure_over_wait", "wait_over_usual")
 # Meaningless before the job runs.
 AGE_FEATURES = ("age_over_run", "age_over_failed", "age_over_passed")
@@ -179,9 +179,9 @@ SHARED_FEATURES = (
     "wait_over_usual",
 )
 
-# Events of one second are processed in job order, and for one job in this order. Ends come after
-# everything else in that second, so that no question in it knows them. Questions are even.
-ASK_AT_SUBMIT, SUBMIT, ASK_AT_START, START, ASK_LATER, END = range(6)
+# Events of the same second are processed in job order, and for one job in this order. Ends come
+# last in that second, so that no question in it knows about them. Questions have even numbers.
+ASK_AT_SUBMIT, _SUBMIT, ASK_AT_START, _START, ASK_LATER, _END = range(6)
 
 
 class Questions(NamedTuple):
@@ -193,7 +193,7 @@ class Questions(NamedTuple):
 
 
 def features_of(level: str) -> tuple[str, ...]:
-    """Return the names of the features that a level gives."""
+    """Return the names of a level's features."""
     return SHARED_FEATURES if level in SHARED_LEVELS else HISTORY_FEATURES
 
 
@@ -237,7 +237,7 @@ class Facts:
 
 
 def usable_levels(table: JobTable) -> tuple[str, ...]:
-    """Return the levels whose columns this table has; other levels would only repeat these."""
+    """Return the levels whose columns this table has; other levels would only duplicate these."""
     known = {name for name, codes in table.text.items() if np.any(codes >= 0)}
     chosen = []
     for level, columns in HISTORY_LEVELS.items():
@@ -275,7 +275,7 @@ def level_keys(table: JobTable, cpus: Floats, levels: Iterable[str]) -> dict[str
 
 
 class History:
-    """The state of every level; `advance` takes in events and answers questions."""
+    """The state of every level; `advance` processes events and answers questions."""
 
     def __init__(self, levels: Sequence[str], max_keys: int = 200_000) -> None:
         self.levels = {name: LevelState(max_keys) for name in levels}
@@ -287,7 +287,7 @@ class History:
         return [f"{level}.{feature}" for level in self.levels for feature in features_of(level)]
 
     def advance(self, events: Events) -> npt.NDArray[np.float32]:
-        """Take in these events (in order); return one row per question among them."""
+        """Process these events, in order; return one row per question among them."""
         if not len(events):
             return np.empty((0, len(self.names)), dtype=np.float32)
         step = HistoryStep(events)
@@ -302,7 +302,7 @@ class History:
         return np.concatenate(answers).T
 
     def answer(self, asked: Events) -> npt.NDArray[np.float32]:
-        """Answer questions from the present state, without changing it."""
+        """Answer questions from the current state, without changing it."""
         moment = Moment(asked)
         return np.concatenate(
             [
@@ -394,7 +394,7 @@ class LevelState:
         return slots
 
     def _forget(self) -> None:
-        """Keep the half of the keys that were used last."""
+        """Keep the most recently used half of the keys."""
         keys = np.fromiter(self.index.keys(), dtype=np.uint64, count=len(self.index))
         slots = np.fromiter(self.index.values(), dtype=np.int64, count=len(self.index))
         kept = np.argsort(-self.touched[slots], kind="stable")[: self.max_keys // 2]
@@ -440,8 +440,8 @@ class Events:
         return Events(self.time[index], self.kind[index], self.job[index], self.facts, self.numbers)
 
     def in_order(self) -> Events:
-        """Return the events in the order in which an observer learns of them."""
-        return self.take(np.lexsort((self.kind, self.row, self.kind == END, self.time)))
+        """Return the events in the order in which they become known."""
+        return self.take(np.lexsort((self.kind, self.row, self.kind == _END, self.time)))
 
     def without_idle_facts(self) -> Events:
         """Return the events with the facts of their own jobs only."""
@@ -462,7 +462,7 @@ def stream(
     """Feed blocks of jobs (in submit order) through a history; yield questions and answers.
 
     Each step has a fixed number of events, counted from the start of the log, whatever the
-    blocks are. So a log that is cut short gives bit for bit the same answers up to the cut.
+    blocks are. So a truncated log gives bit for bit the same answers up to its end.
     """
     waiting: Events | None = None
     rows = 0
@@ -514,9 +514,9 @@ def _events(facts: Facts, questions: Sequence[Questions], first_row: int) -> Eve
     every = np.arange(len(facts))
     started, ended = np.isfinite(start), np.isfinite(end)
     parts = [
-        Questions(every, submit, SUBMIT),
-        Questions(every[started], start[started], START),
-        Questions(every[ended], np.maximum(end, submit)[ended], END),
+        Questions(every, submit, _SUBMIT),
+        Questions(every[started], start[started], _START),
+        Questions(every[ended], np.maximum(end, submit)[ended], _END),
         *questions,
     ]
     return Events(
@@ -534,13 +534,13 @@ class HistoryStep:
     def __init__(self, events: Events) -> None:
         self.events = events
         self.questions = np.flatnonzero(events.is_question)
-        ended = (events.kind == END) & np.isfinite(events.facts.outcome[events.job])
+        ended = (events.kind == _END) & np.isfinite(events.facts.outcome[events.job])
         self.recurrences = [
             Recurrence(chosen, changes(events.take(chosen)), names)
             for chosen, changes, names in (
                 (ended, _outcomes, OUTCOME_FIELDS),
-                (events.kind == SUBMIT, _submits, SUBMIT_FIELDS),
-                (events.kind == START, _starts, START_FIELDS),
+                (events.kind == _SUBMIT, _submits, SUBMIT_FIELDS),
+                (events.kind == _START, _starts, START_FIELDS),
             )
         ]
         self.moves = _queue_moves(events)
@@ -697,11 +697,11 @@ def _by_hours(hours: float) -> Callable[[Floats], Floats]:
 
 
 def _outcomes(events: Events) -> Changes:
-    """Return how known outcomes change a key."""
+    """Return how known outcomes change a key's state."""
     facts, job = events.facts, events.job
     failed, start = facts.outcome[job], facts.start[job]
     passed = 1.0 - failed
-    one = np.ones(len(events))
+    ones = np.ones(len(events))
     # Jobs removed from the queue failed without running, which is another kind of failure.
     ran = np.isfinite(start)
     run = np.maximum(np.nan_to_num(facts.end[job] - start), 0.0)
@@ -723,11 +723,11 @@ def _outcomes(events: Events) -> Changes:
 
     return Changes(
         {
-            "outcomes": one,
+            "outcomes": ones,
             "failures": failed,
-            "ran_outcomes": ran * one,
+            "ran_outcomes": ran * ones,
             "ran_failures": ran * failed,
-            "long_outcomes": long * one,
+            "long_outcomes": long * ones,
         },
         {"end_time": events.time},
         (
@@ -738,7 +738,7 @@ def _outcomes(events: Events) -> Changes:
             faded(many, fail_many=failed),
             faded_where(long, few, fail_long=failed),
             *(
-                Fade(_by_hours(hours), {f"fail_{name}": failed, f"weight_{name}": one}, False)
+                Fade(_by_hours(hours), {f"fail_{name}": failed, f"weight_{name}": ones}, False)
                 for name, hours in FADE_BY_HOURS.items()
             ),
             faded_where(
@@ -761,9 +761,9 @@ def _outcomes(events: Events) -> Changes:
                 _by_hours(MONTH_HOURS),
                 {
                     "fail_ran_month": ran * failed,
-                    "weight_ran_month": ran * one,
+                    "weight_ran_month": ran * ones,
                     "fail_long_month": long * failed,
-                    "weight_long_month": long * one,
+                    "weight_long_month": long * ones,
                 },
             ),
         ),
@@ -771,24 +771,24 @@ def _outcomes(events: Events) -> Changes:
 
 
 def _submits(events: Events) -> Changes:
-    """Return how submits change a key."""
-    one = np.ones(len(events))
+    """Return how submits change a key's state."""
+    ones = np.ones(len(events))
     return Changes(
-        {"submits": one},
+        {"submits": ones},
         {
             "submit_time": events.time,
             "log_request": np.log1p(np.nan_to_num(events.facts.requested_seconds[events.job])),
             "log_cpus": np.log1p(np.nan_to_num(events.facts.cpus[events.job])),
         },
         (
-            Fade(lambda gap: (gap <= BATCH_GAP_SECONDS).astype(np.float64), {"batch": one}),
-            Fade(_by_hours(1.0), {"submit_rate": one}, False),
+            Fade(lambda gap: (gap <= BATCH_GAP_SECONDS).astype(np.float64), {"batch": ones}),
+            Fade(_by_hours(1.0), {"submit_rate": ones}, False),
         ),
     )
 
 
 def _starts(events: Events) -> Changes:
-    """Return how starts change a key."""
+    """Return how starts change a key's state."""
     many = FADE_BY_OUTCOME["many"]
     wait = np.log1p(np.maximum(events.time - events.facts.submit[events.job], 0.0))
     return Changes(
@@ -806,14 +806,16 @@ def _queue_moves(events: Events) -> Floats:
     submit, start = events.facts.submit[events.job], events.facts.start[events.job]
     started = np.isfinite(start)
     queued = (
-        (events.kind == SUBMIT) * 1.0 - (events.kind == START) - ((events.kind == END) & ~started)
+        (events.kind == _SUBMIT) * 1.0
+        - (events.kind == _START)
+        - ((events.kind == _END) & ~started)
     )
-    running = (events.kind == START) * 1.0 - ((events.kind == END) & started)
+    running = (events.kind == _START) * 1.0 - ((events.kind == _END) & started)
     return np.stack([queued, queued * submit, running, running * np.nan_to_num(start)])
 
 
 class Moment:
-    """Questions, and how the state of their keys becomes features."""
+    """Questions at a moment; turns the state of their keys into features."""
 
     def __init__(self, asked: Events) -> None:
         facts, job = asked.facts, asked.job
@@ -843,7 +845,7 @@ Formulas = dict[str, Callable[[], Floats]]
 
 
 class _FeatureValues:
-    """The features of some questions by name, each computed at its first use."""
+    """The features of some questions by name, each computed on first use."""
 
     def __init__(self, moment: Moment, state: Floats) -> None:
         self._moment = moment
@@ -865,7 +867,7 @@ class _FeatureValues:
         return self._values[name]
 
     def _failure_rates(self) -> Formulas:
-        """How often jobs failed: all of them, those that ran, those that ran for long."""
+        """Return how often jobs failed: all of them, those that ran, those that ran long."""
         state, now = self._state, self._moment.now
         outcomes, ran, ran_long = (
             state["outcomes"],
@@ -902,7 +904,7 @@ class _FeatureValues:
         return formulas
 
     def _times_since(self) -> Formulas:
-        """How long ago something last happened; also compared with this job's own wait."""
+        """Return how long ago something last happened, also relative to this job's wait."""
         state, moment = self._state, self._moment
 
         def since(time: Floats) -> Floats:
@@ -919,7 +921,7 @@ class _FeatureValues:
         return formulas
 
     def _submits(self) -> Formulas:
-        """What was submitted before, and how this job differs from it."""
+        """Return what was submitted before, and how this job differs from it."""
         state, moment, now = self._state, self._moment, self._moment.now
 
         def once_submitted(values: Floats) -> Floats:
@@ -938,7 +940,7 @@ class _FeatureValues:
         }
 
     def _queue(self) -> Formulas:
-        """Jobs in the queue now, and their mean age."""
+        """Return the numbers of queued and running jobs now, and their mean age."""
         state, now = self._state, self._moment.now
 
         def age(name: str) -> Floats:
@@ -953,7 +955,7 @@ class _FeatureValues:
         }
 
     def _run_times(self) -> Formulas:
-        """How long earlier jobs ran, against this job's request and its age so far."""
+        """Return how long earlier jobs ran, relative to this job's request and age."""
         state, moment = self._state, self._moment
         log_request, log_age = moment.log_request, moment.log_age
         ran, ran_failed = state["ran_outcomes"], state["ran_failures"]
@@ -981,7 +983,7 @@ class _FeatureValues:
         return formulas
 
     def _limits(self) -> Formulas:
-        """Earlier jobs that ran into their time limit."""
+        """Return how often earlier jobs reached their time limit."""
         state, ran = self._state, self._state["ran_outcomes"]
         fades = FADE_BY_OUTCOME
         return {
@@ -994,7 +996,7 @@ class _FeatureValues:
         }
 
     def _waits(self) -> Formulas:
-        """How long jobs usually wait for their start, against this job's wait."""
+        """Return how long jobs usually wait to start, relative to this job's wait."""
         state, many = self._state, FADE_BY_OUTCOME["many"]
         return {
             "usual_wait": lambda: _mean(state["log_wait"], many, state["starts"]),

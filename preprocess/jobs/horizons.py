@@ -1,8 +1,8 @@
 """Turn a job table into one dataset per horizon: what is known then, and the outcome.
 
 Horizons: `submit` (before the job enters the queue), `start`, `two_minutes` after the start,
-`running` (at growing ages), and `post_mortem`, which knows how the job ended. That one exists only
-for comparison with published figures; it is not a prediction and is refused as one.
+`running` (at growing ages), and `post_mortem`, which knows how the job ended. The last exists only
+for comparison with published figures; it is not a prediction and cannot be used as one.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class JobDataset:
 class TimeSplit:
     """A moment between past and future.
 
-    The past is what an observer at that moment can learn from: jobs that have ended. The future
-    is the jobs submitted from then on. Jobs that span the moment are in neither.
+    The past are the jobs that have ended by then, which a model can learn from. The future are
+    the jobs submitted from then on. Jobs that span the moment are in neither.
     """
 
     moment: float
@@ -157,7 +157,7 @@ class TimeSplit:
         return cls(float(times[int(share * len(times))]))
 
     def past(self, data: JobDataset) -> npt.NDArray[np.bool_]:
-        """Return which questions an observer at the moment can learn from."""
+        """Return which questions a model trained at the moment can learn from."""
         return np.isfinite(data.label) & (data.end < self.moment)
 
     def future(self, data: JobDataset) -> npt.NDArray[np.bool_]:
@@ -177,9 +177,9 @@ class JobFeatures:
     def for_table(cls, table: JobTable, labels: Labels | None = None) -> JobFeatures:
         """Choose the levels for which the table has columns.
 
-        Some logs of rigid parallel jobs have only allocated processors; in these, and only in
-        these, the allocation stands for the request. Elsewhere a missing allocation reveals
-        that the job never ran, so it is not used.
+        Some logs of rigid parallel jobs have only allocated processors; only there does the
+        allocation stand for the request. Elsewhere a missing allocation reveals that the job
+        never ran, so the allocation is not used.
         """
         return cls(
             usable_levels(table),

@@ -121,7 +121,7 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--log", "nowhere.log"], 1, "nowhere.log: cannot be read"),
+        (["--log", "nowhere.log"], 1, "nowhere.log: cannot read the log"),
         (["--log", "{missing_input}", "999"], 3, "job 999: not found"),
         (["--log", "{completed}", "{cluster}.0"], 3, "is not on hold"),
         (["--log", "{missing_input}", "12x"], 2, "'12x' is not a job id"),

@@ -14,7 +14,7 @@ Reader = Callable[..., EventColumns]
 
 @pytest.fixture
 def read() -> Reader:
-    """Read a whole log from bytes, as a file that nobody writes to any more."""
+    """Read a whole log from bytes, as a file that is complete."""
 
     def whole(data: bytes, zone: str = "UTC", final: bool = True, year: int = 2026) -> EventColumns:
         state = ReaderState(year=year)

@@ -27,7 +27,7 @@ def held_event(serial: int, padding: int = 0) -> bytes:
 
 
 def job_events() -> Iterator[bytes]:
-    """Write the lives of jobs for ever, in the proportions of a busy access point.
+    """Write the events of jobs endlessly, in the proportions of a busy access point.
 
     Each job is a cluster of its own: submitted, running, its size updated, and then
     terminated; every tenth is held and released first.
@@ -73,7 +73,7 @@ class RotatingLog:
         self.open()
 
     def open(self) -> None:
-        """Open the newest file as a writer does, making it if need be."""
+        """Open the newest file as a writer does, creating it if necessary."""
         self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         if self.header and os.fstat(self.fd).st_size == 0:
             self.sequence += 1
@@ -97,7 +97,7 @@ class RotatingLog:
 
     @property
     def size(self) -> int:
-        """Bytes in the newest file."""
+        """The size of the newest file."""
         return os.fstat(self.fd).st_size
 
     def rotated(self, number: int) -> Path:
@@ -125,7 +125,7 @@ class RotatingLog:
         return old
 
     def copy_and_truncate(self) -> None:
-        """Rotate as logrotate's copytruncate does; writers go on with the same file."""
+        """Rotate as logrotate's copytruncate does; writers keep the same file."""
         self._shift()
         shutil.copyfile(self.path, self.rotated(1))
         os.ftruncate(self.fd, 0)
@@ -143,7 +143,7 @@ class RotatingLog:
         self.open()
 
     def _shift(self) -> None:
-        """Make room for a new first rotation; the oldest falls off the end."""
+        """Make room for a new first rotation; delete the oldest."""
         for number in range(self.max_rotations, 1, -1):
             older = self.rotated(number - 1)
             if older.exists():

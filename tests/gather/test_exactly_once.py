@@ -1,4 +1,4 @@
-"""Whatever happens to a log and to its reader, each event is stored once or missed aloud."""
+"""Whatever happens to a log and its reader, each event is stored once or reported as lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KILLS = 55
 
 
 class Killed(BaseException):
-    """Stands for `kill -9`: nothing of the reader survives but the store."""
+    """Simulates `kill -9`: only the store survives."""
 
 
 class DyingStore:
@@ -331,10 +331,10 @@ def test_any_history_gives_each_event_once_or_a_recorded_gap(
     max_rotations=st.sampled_from([1, 2, 3]),
     steps=st.lists(harmless, max_size=30),
 )
-def test_headers_tell_to_the_byte_what_missed_rotations_cost(
+def test_headers_give_the_exact_loss_of_missed_rotations(
     block: int, max_rotations: int, steps: list[tuple[Any, ...]]
 ) -> None:
-    """Rotations by renaming alone, however many: what is lost is known exactly."""
+    """With any number of rotations by renaming, the loss is known exactly."""
     with world(header=True, max_rotations=max_rotations, block=block) as made:
         sizes: dict[int, int] = {}
         made.look()  # what was before the first look is not missed
@@ -360,8 +360,8 @@ def test_headers_tell_to_the_byte_what_missed_rotations_cost(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # each of many processes must first start, however busy the machine
-def test_a_process_killed_again_and_again_has_stored_each_event_once(tmp_path: Path) -> None:
-    """The real process, `kill -9` at random moments, while a log is written and rotated."""
+def test_a_process_killed_repeatedly_stores_each_event_once(tmp_path: Path) -> None:
+    """Kill the real process with `kill -9` at random moments while a log is written and rotated."""
     store_path, log_path = tmp_path / "store.sqlite", tmp_path / "EventLog"
     command = [sys.executable, "-m", "condor_advice", "gather", str(log_path)]
     command += ["--store", str(store_path), "--zone", "UTC"]

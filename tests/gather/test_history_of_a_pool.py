@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
     return {name: plain(one) for name, one in value.items()} if hasattr(value, "items") else value
 
 
-def test_the_schedd_tells_what_its_files_tell(pool: Any, tmp_path: Path) -> None:
+def test_the_schedd_says_what_its_history_files_say(pool: Any, tmp_path: Path) -> None:
     cluster = pool.submit(
         f"executable = /bin/false\ntransfer_executable = false\nlog = {tmp_path}/job.log\nqueue"
     )

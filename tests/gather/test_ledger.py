@@ -1,4 +1,4 @@
-"""Advice given and actions taken, kept so that both can be explained and judged later."""
+"""The ledger of advice and actions, kept so that both can be explained and judged later."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_the_same_answer_about_the_same_hold_is_one_row_that_counts(tmp_path: Path) -> None:
+def test_the_same_answer_about_the_same_hold_is_one_row_with_a_count(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger") as ledger:
         ledger.advise([ADVICE])
         ledger.advise([replace(ADVICE, at=1100.0, p_success=0.6)])
@@ -63,7 +63,7 @@ def test_the_same_answer_about_the_same_hold_is_one_row_that_counts(tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_an_answer_written_down_does_not_put_the_store_at_risk_in_a_power_cut(
+def test_recording_advice_keeps_the_store_safe_in_a_power_cut(
     tmp_path: Path,
 ) -> None:
     Store(tmp_path / "store").close()
@@ -89,13 +89,13 @@ def test_an_action_is_written_before_it_happens_and_completed_after(tmp_path: Pa
     assert done.advice.job.cluster == 12
 
 
-def test_times_bound_what_is_read(tmp_path: Path) -> None:
+def test_since_and_until_limit_what_is_read(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger") as ledger:
         ledger.advise([replace(ADVICE, cluster=n, at=float(n)) for n in range(10)])
         assert [one.cluster for one in ledger.given(since=3, until=6)] == [3, 4, 5]
 
 
-def test_it_lies_in_a_store_that_may_be_written_and_the_store_still_works(
+def test_the_ledger_is_kept_in_a_writable_store_and_the_store_still_works(
     tmp_path: Path, home: Path
 ) -> None:
     store = tmp_path / "store.sqlite"
@@ -111,8 +111,8 @@ def test_it_lies_in_a_store_that_may_be_written_and_the_store_still_works(
     assert not own_ledger_path().exists()
 
 
-def test_who_collects_and_who_advises_do_not_lock_each_other_out(tmp_path: Path) -> None:
-    """A collector holds the store's writer lock for days; the ledger goes beside it."""
+def test_the_collector_and_advice_do_not_lock_each_other_out(tmp_path: Path) -> None:
+    """A collector holds the store's writer lock for days; the ledger does not need it."""
     path = tmp_path / "store.sqlite"
     with Store(path):
         record_advice([ADVICE], path)
@@ -137,10 +137,12 @@ def test_advice_neither_fails_nor_waits_because_of_the_ledger(tmp_path: Path) ->
     record_advice([ADVICE], tmp_path / "nowhere.sqlite")
 
 
-def test_no_action_is_begun_that_cannot_be_written_down(tmp_path: Path) -> None:
+def test_no_action_is_begun_that_cannot_be_recorded(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"this is no SQLite file, it is much rather a poem" * 40)
-    with pytest.raises(LedgerUnusable, match="actions cannot be written down") as caught:
+    with pytest.raises(
+        LedgerUnusable, match="cannot read or write the ledger of actions"
+    ) as caught:
         Ledger(path)
     assert caught.value.exit_status == 4
     with Ledger(tmp_path / "new") as ledger:
@@ -149,7 +151,7 @@ def test_no_action_is_begun_that_cannot_be_written_down(tmp_path: Path) -> None:
         Ledger(tmp_path / "new")
 
 
-def test_a_ledger_of_ones_own_is_private(home: Path) -> None:
+def test_a_users_own_ledger_is_private(home: Path) -> None:
     record_advice([ADVICE])
     assert own_ledger_path().is_relative_to(home)
     assert os.stat(own_ledger_path()).st_mode & 0o077 == 0
@@ -158,7 +160,7 @@ def test_a_ledger_of_ones_own_is_private(home: Path) -> None:
 def test_a_store_in_somebody_elses_directory_is_read_whether_or_not_anybody_writes(
     tmp_path: Path,
 ) -> None:
-    """Root may write anywhere, so another user opens the file as the code does."""
+    """Root can write anywhere, so another user opens the file as the code does."""
     directory = tmp_path / "shared"
     directory.mkdir()
     path = directory / "store.sqlite"
@@ -200,7 +202,7 @@ def test_actions_are_found_wherever_they_were_written(
     assert [path for path, _ in past_actions()] == [store, own_ledger_path()]
 
 
-def test_what_others_did_counts_for_them_and_is_shown_to_who_names_their_store(
+def test_other_peoples_actions_are_shown_only_to_those_who_name_their_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store.sqlite"

@@ -1,4 +1,4 @@
-"""What a real pool answers, and what its rotating event log turns into while jobs run."""
+"""Queries to a real pool, and gathering its rotating event log while jobs run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ queue {count}
 """
 
 
-def test_held_jobs_come_with_all_that_htcondor_knows_of_their_holds(
+def test_held_jobs_come_with_all_that_htcondor_knows_about_their_holds(
     pool: Pool, tmp_path: Path
 ) -> None:
     cluster = pool.submit(HELD_TWICE, cwd=tmp_path)
@@ -76,7 +76,7 @@ def test_held_jobs_come_with_all_that_htcondor_knows_of_their_holds(
     pool.run(["condor_rm", str(cluster)])
 
 
-def test_a_constraint_that_is_no_expression_is_refused_before_the_schedd_is_asked(
+def test_an_invalid_constraint_is_refused_before_the_schedd_is_queried(
     pool: Pool,
 ) -> None:
     with pool.active(), pytest.raises(UsageError, match="is not a ClassAd expression"):
@@ -103,7 +103,7 @@ def test_a_pool_that_does_not_answer_is_an_error_of_its_own_kind(
             AccessPoint.find("nobody@nowhere", "127.0.0.1:1")
 
 
-def test_a_configuration_that_does_not_exist_is_told_before_htcondor_gives_up(
+def test_a_missing_configuration_is_reported_before_htcondor_exits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CONDOR_CONFIG", "/no/such/condor_config")
@@ -121,7 +121,7 @@ def test_without_an_event_log_the_error_says_which_setting_is_missing(
         text=True,
     )
     assert result.returncode == AdviceError.exit_status
-    assert "sets no EVENT_LOG" in result.stderr
+    assert "EVENT_LOG is not set" in result.stderr
 
 
 def test_many_procs_of_one_cluster_make_one_short_constraint() -> None:
@@ -136,7 +136,7 @@ def test_many_procs_of_one_cluster_make_one_short_constraint() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "JSON, UTC, SUB_SECOND"])
-def test_gathering_a_rotating_event_log_while_jobs_run_misses_and_doubles_nothing(
+def test_gathering_a_rotating_event_log_while_jobs_run_loses_and_duplicates_nothing(
     make_pool: Callable[..., Pool], tmp_path: Path, options: str
 ) -> None:
     settings = EventLog(max_size_bytes=5_000, max_rotations=60, format_options=options)

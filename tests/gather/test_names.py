@@ -1,10 +1,10 @@
-"""What the room offers to the others."""
+"""The names that `gather` offers to other packages."""
 
 from __future__ import annotations
 
 from condor_advice import gather
 
 
-def test_every_name_that_the_room_lists_can_be_imported():
+def test_every_listed_name_can_be_imported():
     assert all(getattr(gather, name).__name__ == name for name in gather.__all__)
     assert not hasattr(gather, "nothing_of_this_name")

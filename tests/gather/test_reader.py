@@ -76,7 +76,7 @@ def test_odd_job_ids_are_read_as_written(read, ids, cluster, proc):
     assert (columns.cluster[0], columns.proc[0]) == (cluster, proc)
 
 
-def test_a_torn_event_waits_for_its_rest_and_then_comes_whole():
+def test_a_torn_event_is_read_once_it_is_complete():
     state, clock = ReaderState(), Clock(find_zone("UTC"))
     log = HOLD + RELEASE
     for cut in range(len(HOLD), len(log)):
@@ -111,7 +111,7 @@ def test_a_torn_event_waits_for_its_rest_and_then_comes_whole():
         ("nothing at all", b"", 0, {}),
     ],
 )
-def test_broken_input_is_read_around_and_counted(read, name, log, events, oddities):
+def test_broken_input_is_skipped_and_counted(read, name, log, events, oddities):
     columns = read(log)
     counts = dict(columns.oddity_counts)
     if name == "a date that is none":
@@ -133,7 +133,7 @@ def test_a_reason_may_have_several_lines(read):
     assert next(read(log).events()).ad["HoldReason"].endswith("request_memory\nsecond line")
 
 
-def test_text_json_and_xml_may_stand_in_one_file(read, event_log):
+def test_text_json_and_xml_may_be_mixed_in_one_file(read, event_log):
     log = b"".join(
         event_log(name).read_bytes()
         for name in ("missing_input.log", "global_json.log", "global_xml.log")
@@ -168,7 +168,7 @@ def test_a_broken_json_event_is_an_oddity(read, event_log):
         (b'"Proc": 3', b'"Proc": ' + b"[" * 100_000 + b"]" * 100_000),
     ],
 )
-def test_a_json_event_that_cannot_be_is_an_oddity_and_stops_nothing(read, wrong, instead):
+def test_an_invalid_json_event_is_an_oddity_and_stops_nothing(read, wrong, instead):
     assert wrong in JSON_HOLD
     columns = read(JSON_HOLD + JSON_HOLD.replace(wrong, instead) + HOLD, zone="America/Chicago")
     assert columns.cluster.tolist() == [7, 7]
@@ -205,15 +205,15 @@ def test_a_nested_ad_of_an_xml_event_keeps_its_attributes_to_itself(read):
         (b"(7.003.", b"(7.4294967299."),
     ],
 )
-def test_a_date_or_job_id_that_cannot_be_opens_no_event(read, right, wrong):
+def test_an_invalid_date_or_job_id_opens_no_event(read, right, wrong):
     """An id of more than 32 bits would otherwise pass for another job's."""
     columns = read(RELEASE + HOLD.replace(right, wrong) + RELEASE, zone="America/Chicago")
     assert columns.type.tolist() == [13, 13]
     assert columns.oddity_counts["foreign"] == 3
 
 
-def test_an_event_that_was_torn_does_not_take_the_next_ones_with_it(read):
-    """A crash in the middle of an event, after which HTCondor goes on writing."""
+def test_a_torn_event_does_not_swallow_the_next_ones(read):
+    """HTCondor continues writing after a crash in the middle of an event."""
     for torn in (JSON_HOLD[:60] + b"\n", b'<c>\n    <a n="Info"><s>Global\n'):
         for log in (JSON_HOLD + torn + JSON_HOLD, HOLD + torn + HOLD):
             columns = read(log, final=False)
@@ -247,7 +247,7 @@ def test_a_log_without_years_that_crosses_new_year_comes_out_right(tmp_path):
     assert [columns.time(row).year for row in range(4)] == [2023, 2023, 2024, 2024]
 
 
-def test_a_late_event_of_new_years_eve_does_not_turn_the_year(tmp_path):
+def test_a_late_event_of_new_years_eve_does_not_change_the_year(tmp_path):
     log = yearless("12/31 23:59:59", "01/01 00:00:01", "12/31 23:59:58", "01/01 00:00:02")
     path = write(tmp_path / "log", log, datetime(2024, 1, 1, 1, tzinfo=UTC))
     columns = read_log(path, Clock(find_zone("UTC")))
@@ -266,7 +266,7 @@ def test_a_long_log_without_years_spans_several(tmp_path):
         assert first_year(file.fileno(), path.stat().st_size, modified) == 2021
 
 
-def test_of_a_large_log_without_years_some_dates_tell_the_first(tmp_path):
+def test_some_dates_of_a_large_log_without_years_give_the_first_year(tmp_path):
     day = datetime(2021, 6, 1)
     stamps = [(day + timedelta(minutes=12 * n)).strftime("%m/%d %H:%M:%S") for n in range(150_000)]
     path = write(tmp_path / "log", yearless(*stamps), day + timedelta(days=1250))
@@ -276,8 +276,8 @@ def test_of_a_large_log_without_years_some_dates_tell_the_first(tmp_path):
         assert first_year(file.fileno(), size, day + timedelta(days=1250)) == 2021
 
 
-def test_dates_that_lose_their_year_in_the_midst_of_a_log_go_on_from_the_last():
-    """The format was changed back, and the log is read long after."""
+def test_dates_that_lose_their_year_within_a_log_continue_from_the_last():
+    """The date format was changed back, and the log is read long after."""
     state, clock = ReaderState(), Clock(find_zone("UTC"))
     read_block(HOLD.replace(b"2026", b"2019"), state, base=0, clock=clock)
     columns, _ = read_block(
@@ -320,7 +320,7 @@ def test_the_repeated_hour_is_resolved_across_blocks():
     assert utc == ["06:50", "07:10", "07:55", "08:05"]
 
 
-def test_a_little_disorder_in_the_repeated_hour_is_no_clock_change(read):
+def test_slight_disorder_in_the_repeated_hour_is_not_a_clock_change(read):
     columns = read(local("01:30:10", "01:30:08", "01:30:11"), zone="America/Chicago")
     assert [columns.time(row).hour for row in range(3)] == [6, 6, 6]
 
@@ -349,7 +349,7 @@ def test_an_unknown_zone_is_refused_with_advice():
         (lambda p: None, "No such file"),
     ],
 )
-def test_what_is_no_log_is_refused_with_what_to_do(tmp_path, make, message):
+def test_a_file_that_is_no_log_is_refused_with_what_to_do(tmp_path, make, message):
     make(tmp_path / "log")
     with pytest.raises(AdviceError, match=f"log: .*{message}.*; name"):
         read_log(tmp_path / "log", Clock(find_zone("UTC")))
@@ -373,7 +373,7 @@ def test_episodes_of_real_logs_have_their_outcomes(read, event_log, name, outcom
     assert any(map(is_held, found)) == (name == "released_and_held_again.log")
 
 
-def test_an_event_of_two_logs_counts_once_and_a_new_life_is_another_job(read):
+def test_an_event_in_two_logs_counts_once_and_a_resubmitted_id_is_another_job(read):
     twice = [*read(HOLD + RELEASE).events("ap"), *read(HOLD + RELEASE).events("ap")]
     [sequence] = sequences(twice)
     assert len(sequence.events) == 2

@@ -75,7 +75,7 @@ def whole(path: Path) -> EventColumns:
     return read_block(data, ReaderState(year=2020), base=0, clock=clock, final=True)[0]
 
 
-def test_public_logs_hold_the_events_that_grep_counts(corpus):
+def test_public_logs_have_the_events_that_grep_counts(corpus):
     pattern = r"^[0-9]{3} \(-?[0-9]+\.-?[0-9]+\.-?[0-9]+\) "
     grep = subprocess.run(
         ["grep", "-rahoE", pattern, str(corpus)], capture_output=True, env={"LC_ALL": "C"}

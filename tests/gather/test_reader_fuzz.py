@@ -1,4 +1,4 @@
-"""Whatever the bytes are, and wherever a block ends, the reader says the same and never fails."""
+"""Whatever the bytes, and wherever blocks end, the reader gives the same events and never fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[Heal
 
 
 def in_blocks(log: bytes, cuts: list[int], ahead: bool = False) -> list[EventColumns]:
-    """Read a log as it grows to each of the cuts, and at last to its end.
+    """Read a log as it grows to each of the cuts, and finally to its end.
 
     With `ahead` what comes behind a cut is there already, and must not be read before its time.
     """
@@ -178,7 +178,7 @@ def values_of(columns: EventColumns) -> list[dict[str, object]]:
 
 @settings(SETTINGS, max_examples=400)
 @given(log=st.sampled_from(OBJECTS), changes=object_damage)
-def test_what_is_read_from_the_layout_is_what_the_parsers_read(log, changes):
+def test_the_layout_reader_reads_what_the_parsers_read(log, changes):
     for at, length, instead in changes:
         at %= len(log) + 1
         log = log[:at] + instead + log[at + length :]

@@ -1,4 +1,4 @@
-"""The day-long soak of `bench/soak.py`, shortened; the whole one is `make soak`."""
+"""The day-long soak of `bench/soak.py`, shortened; `make soak` runs all of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bench() -> ModuleType:
 
 
 @pytest.mark.slow
-def test_a_sped_up_access_point_is_followed_without_loss_in_flat_memory(
+def test_a_sped_up_access_point_is_followed_without_loss_in_constant_memory(
     bench: ModuleType, tmp_path: Path
 ) -> None:
     soaked = bench.soak(tmp_path, hours=0.1, speed=30, log_mb=0.6)
@@ -42,7 +42,7 @@ def test_a_sped_up_access_point_is_followed_without_loss_in_flat_memory(
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_lag_is_the_age_of_what_was_stored_last(bench: ModuleType) -> None:
+def test_lag_is_the_age_of_the_last_stored_event(bench: ModuleType) -> None:
     samples = [
         bench.SoakSample(1.0, 100, 100, 40.0, 0.1, 0),
         bench.SoakSample(2.0, 200, 150, 40.0, 0.1, 0),

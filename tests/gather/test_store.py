@@ -88,7 +88,7 @@ def test_small_pieces_are_merged_and_jobs_are_still_found(tmp_path, event_log):
         assert len(piece.columns) == len(whole)
 
 
-def test_a_cluster_is_found_with_the_events_that_are_of_no_single_job(tmp_path):
+def test_a_cluster_is_found_with_its_cluster_events(tmp_path):
     event = (
         b"%03d (%s.000) 2026-11-16 02:01:42 Cluster or job\n" + b"\t" + b"x" * 300_000 + b"\n...\n"
     )
@@ -123,7 +123,7 @@ def test_events_oddities_gaps_and_cursor_commit_together_or_not_at_all(tmp_path,
         assert store.gaps() == [gap]
 
 
-def test_a_full_disk_is_said_clearly_and_loses_nothing(tmp_path, log):
+def test_a_full_disk_is_reported_clearly_and_loses_nothing(tmp_path, log):
     first, second = blocks(log, len(log) // 2)[:2]
     with Store(tmp_path / "s") as store:
         store.append(first, replace(CURSOR, offset=len(first.data)))
@@ -139,8 +139,8 @@ def test_a_full_disk_is_said_clearly_and_loses_nothing(tmp_path, log):
 
 
 @pytest.mark.parametrize("limit_bytes", [10_000, 60_000, 140_000])
-def test_a_quota_is_said_clearly_whenever_it_is_reached(tmp_path, event_log, limit_bytes):
-    """A limit of file sizes refuses what a quota would: at the first table, or later."""
+def test_a_quota_is_reported_clearly_whenever_it_is_reached(tmp_path, event_log, limit_bytes):
+    """A file size limit acts like a quota, at the first table or later."""
     arguments = [event_log("global_json.log"), "--store", tmp_path / "s"]
     command = [sys.executable, "-m", "condor_advice", "gather", *arguments]
     limited = subprocess.run(
@@ -148,7 +148,7 @@ def test_a_quota_is_said_clearly_whenever_it_is_reached(tmp_path, event_log, lim
     )
     assert limited.returncode == 4
     assert re.search(
-        r"s: cannot read or write the disk .*disk I/O error.*quota.*run the same", limited.stderr
+        r"s: cannot read or write the store .*disk I/O error.*quota.*run the same", limited.stderr
     )
     assert "Traceback" not in limited.stderr
     again = subprocess.run(command, capture_output=True, text=True)
@@ -179,8 +179,8 @@ def test_a_damaged_store_is_refused_with_what_to_do(tmp_path, content, message):
     assert (tmp_path / "s").read_bytes() == content
 
 
-def test_a_damaged_piece_is_refused_and_never_passes_for_a_log(tmp_path, log):
-    """SQLite knows nothing of what is in a value; a disk that flips a bit there is found out."""
+def test_a_damaged_piece_is_refused_and_never_returned_as_a_log(tmp_path, log):
+    """SQLite does not check values; our checksum detects a bit flipped by the disk."""
     fill(tmp_path / "s", log, len(log))
     with Store(tmp_path / "s", readonly=True) as store:
         [(text,)] = store.rows("SELECT text FROM pieces")
@@ -200,7 +200,7 @@ def test_a_damaged_piece_is_refused_and_never_passes_for_a_log(tmp_path, log):
 def test_another_programs_database_is_not_touched(tmp_path):
     with sqlite3.connect(tmp_path / "s") as db:
         db.execute("CREATE TABLE mine (x)")
-    with pytest.raises(StoreDamaged, match="not a store of condor-advice"):
+    with pytest.raises(StoreDamaged, match="not a condor-advice store"):
         Store(tmp_path / "s")
 
 
@@ -237,18 +237,20 @@ def test_a_failed_migration_changes_nothing(tmp_path, log, monkeypatch):
 
 
 def test_no_store_yet_says_how_to_make_one(tmp_path):
-    with pytest.raises(AdviceError, match="no store yet; make it with .condor-advice gather") as e:
+    with pytest.raises(
+        AdviceError, match="no store yet; create it with .condor-advice gather"
+    ) as e:
         Store(tmp_path / "s", readonly=True)
     assert e.value.exit_status == 4
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_an_unwritable_path_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AdviceError, match="cannot be written .*name another with --store"):
         Store(tmp_path / "file" / "s")
 
 
-def test_a_directory_is_no_store(tmp_path, monkeypatch):
+def test_a_directory_is_not_a_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (tmp_path, ".", "/"):
         for readonly in (False, True):
@@ -263,7 +265,7 @@ def test_a_directory_is_no_store(tmp_path, monkeypatch):
         (["1.0"], "no answer from HTCondor"),
     ],
 )
-def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log, arguments, said):
+def test_a_store_in_an_unreadable_directory_is_reported(tmp_path, log, arguments, said):
     fill(tmp_path / "closed" / "s", log, len(log))
     (tmp_path / "closed").chmod(0)
     command = [sys.executable, "-m", "condor_advice", *arguments]
@@ -278,7 +280,7 @@ def test_a_store_behind_a_closed_door_is_said_to_be(tmp_path, log, arguments, sa
     assert "Traceback" not in result.stderr
 
 
-def test_a_store_that_is_deleted_while_it_is_written_is_not_written_in_vain(tmp_path, log):
+def test_writing_to_a_deleted_store_is_an_error(tmp_path, log):
     first, second = blocks(log, len(log) // 2)[:2]
     with Store(tmp_path / "s") as store:
         store.append(first, replace(CURSOR, offset=len(first.data)))

@@ -1,4 +1,4 @@
-"""One log through one kind of trouble at a time, with the reader that would meet it."""
+"""One log and its reader, with one kind of trouble at a time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_header_is_found_in_every_format_and_its_length_is_known() -> None:
     assert read_header(held_event(1)) is None
 
 
-def test_a_json_log_is_known_again_although_rotation_wipes_its_header(
+def test_a_json_log_is_recognised_although_rotation_wipes_its_header(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     job = b'{\n  "MyType": "JobHeldEvent",\n  "Cluster": %d,\n  "Proc": 0,\n  "EventTypeNumber"'
@@ -114,7 +114,7 @@ def test_a_json_log_is_known_again_although_rotation_wipes_its_header(
     assert store.gaps() == []
 
 
-def test_hundreds_of_rotations_are_told_apart_in_no_time() -> None:
+def test_hundreds_of_rotations_are_told_apart_quickly() -> None:
     files = [
         LogFile(f"log.{rank}", rank, 1, rank, 9000, 0.0, b"%09d" % rank * 300)
         for rank in range(2000)
@@ -131,7 +131,7 @@ def test_hundreds_of_rotations_are_told_apart_in_no_time() -> None:
 
 @pytest.mark.parametrize("max_rotations", [1, 3])
 @pytest.mark.parametrize("header", [True, False])
-def test_first_contact_reads_the_rotations_oldest_first(
+def test_the_first_run_reads_the_rotations_oldest_first(
     tmp_path: Path, store: Store, follow: Follow, max_rotations: int, header: bool
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=header, max_rotations=max_rotations)
@@ -146,7 +146,7 @@ def test_first_contact_reads_the_rotations_oldest_first(
     assert store.gaps() == []
 
 
-def test_rotations_of_hours_while_nobody_read_are_made_up_for(
+def test_rotations_while_nobody_read_are_caught_up(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", max_rotations=5)
@@ -275,7 +275,7 @@ def test_copy_and_truncate_finishes_the_copy(tmp_path: Path, store: Store, follo
     assert store.gaps() == []
 
 
-def test_a_file_truncated_and_grown_again_is_unmasked(
+def test_a_file_truncated_and_grown_again_is_detected(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=False)
@@ -305,7 +305,7 @@ def test_a_deleted_log_that_is_held_open_is_read_to_its_end(
     assert store.gaps() == []
 
 
-def test_a_deleted_log_that_stays_quiet_is_let_go_and_its_disk_space_with_it(
+def test_a_deleted_log_that_stays_quiet_is_closed_to_free_its_disk_space(
     tmp_path: Path, store: Store, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=False)
@@ -320,7 +320,9 @@ def test_a_deleted_log_that_stays_quiet_is_let_go_and_its_disk_space_with_it(
     monkeypatch.setattr("condor_advice.gather.tail.DELETED_SECONDS", 0.0)
     tail.advance()
     assert not tail._held
-    with pytest.raises(NoSuchLog, match="no such file any more; what was read of it is kept"):
+    with pytest.raises(
+        NoSuchLog, match="the file no longer exists; the events already read are kept"
+    ):
         tail.advance()
     log.open()
     log.write(events(3))
@@ -345,7 +347,7 @@ def test_a_log_deleted_while_nobody_read_is_a_gap(
     assert tail.gaps == store.gaps()
 
 
-def test_a_copy_that_somebody_made_is_neither_read_twice_nor_instead_of_the_log(
+def test_a_copy_of_the_log_is_neither_read_twice_nor_instead_of_the_log(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=False)
@@ -360,7 +362,7 @@ def test_a_copy_that_somebody_made_is_neither_read_twice_nor_instead_of_the_log(
     assert store.gaps() == []
 
 
-def test_dates_without_a_year_go_on_over_new_year_across_a_rotation(
+def test_dates_without_a_year_continue_past_new_year_across_a_rotation(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     old, new = tmp_path / "EventLog.old", tmp_path / "EventLog"
@@ -375,7 +377,7 @@ def test_dates_without_a_year_go_on_over_new_year_across_a_rotation(
     assert [f"{time:%Y-%m-%d}" for time in times] == ["2026-12-31", "2027-01-01"]
 
 
-def test_an_event_larger_than_a_block_is_read_whole(
+def test_an_event_larger_than_a_block_is_read_completely(
     tmp_path: Path, store: Store, follow: Follow
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", header=False)
@@ -400,7 +402,7 @@ def test_unread_bytes_count_the_rest_of_all_files(
     assert unread_bytes(str(log.path), None) == sum(len(held_event(n)) for n in (1, 2, 3, 4))
 
 
-def test_what_cannot_be_read_says_so(tmp_path: Path, follow: Follow) -> None:
+def test_unreadable_logs_are_reported(tmp_path: Path, follow: Follow) -> None:
     with pytest.raises(NoSuchLog, match=r"job\.log: no such file; check the name"):
         follow(tmp_path / "job.log").advance()
     with pytest.raises(UnreadableLog, match="is a directory; name the event log itself"):
@@ -411,7 +413,7 @@ def test_what_cannot_be_read_says_so(tmp_path: Path, follow: Follow) -> None:
         follow(fifo).advance()
     for name, content in (("binary", os.urandom(5000)), ("prose", b"Dear all,\nhello.\n")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UnreadableLog, match="bytes is an HTCondor job event"):
+        with pytest.raises(UnreadableLog, match="no HTCondor job event in its first"):
             follow(tmp_path / name).advance()
 
 
@@ -429,7 +431,7 @@ def test_an_empty_log_is_no_error_and_a_torn_first_event_is_waited_for(
     assert held(store) == [1]
 
 
-def test_a_short_beginning_needs_the_inode_too() -> None:
+def test_a_short_fingerprint_needs_the_inode_too() -> None:
     def file(head: bytes, inode: int) -> LogFile:
         return LogFile("EventLog", 0, 1, inode, len(head), 0.0, head)
 
@@ -439,10 +441,10 @@ def test_a_short_beginning_needs_the_inode_too() -> None:
     assert file(long + held_event(2), 2).bears(file(long, 1).fingerprint())
 
 
-def test_an_endless_line_costs_no_event_behind_it(
+def test_an_endless_line_costs_no_event_after_it(
     tmp_path: Path, store: Store, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event is given up when it fills a block of the largest size, and then alone."""
+    """Only an event that fills a block of the largest size is given up."""
     monkeypatch.setattr("condor_advice.gather.tail.MAX_EVENT_BYTES", 1 << 16)
     for endless in (b"x" * 100_000, b"\n" + held_event(9)[:-30] + b"x" * 50_000 + b"\n...\n"):
         log = tmp_path / f"log{len(endless)}"
@@ -454,8 +456,8 @@ def test_an_endless_line_costs_no_event_behind_it(
 
 
 @pytest.mark.parametrize("inode", [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
-def test_an_inode_of_64_bits_is_kept_and_known_again(store: Store, inode: int) -> None:
-    """GlusterFS and others use the highest bit too; SQLite's numbers have a sign."""
+def test_a_64_bit_inode_is_kept_and_recognised(store: Store, inode: int) -> None:
+    """GlusterFS and others use the highest bit too, but SQLite's integers are signed."""
     mark = Fingerprint(device=5, inode=inode, start=0, length=512, digest="00" * 12)
     position = Position(mark=mark, offset=600, header=None, events=7, done=(mark,))
     store.append(None, cursor_of("/log", "ap", position, ReaderState()))

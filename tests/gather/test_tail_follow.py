@@ -1,4 +1,4 @@
-"""The `gather` and `status` commands as users start them: as processes of their own."""
+"""The `gather` and `status` commands, run as separate processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def follow(store: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def wait_until_stored(store: Path, events: int) -> float:
-    """Wait until the store holds so many events; return how long that took."""
+    """Wait until the store has this many events; return how long that took."""
     start = time.monotonic()
     while (waited := time.monotonic() - start) < PATIENCE_SECONDS:
         # It is not there yet, or is being made at this moment.
@@ -89,7 +89,9 @@ def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store:
     assert result.stdout == f"{good}: 2 new events\n"
     errors = result.stderr.splitlines()
     assert len(errors) == 3
-    assert errors[0].startswith(f"condor-advice: {prose}: nothing in its first 28 bytes is an")
+    assert errors[0].startswith(
+        f"condor-advice: {prose}: no HTCondor job event in its first 28 bytes"
+    )
     assert errors[1] == f"condor-advice: {tmp_path}: is a directory; name the event log itself"
     assert errors[2].startswith(f"condor-advice: {tmp_path / 'none.log'}: no such file;")
     found = status(store)
@@ -97,17 +99,17 @@ def test_each_wrong_file_is_named_and_the_others_are_read(tmp_path: Path, store:
     assert [log["log"] for log in found["logs"]] == [str(good)]
 
 
-def test_a_disk_that_fails_stops_one_log_and_no_other(tmp_path: Path, store: Path) -> None:
+def test_a_failing_disk_stops_one_log_and_no_other(tmp_path: Path, store: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(held_event(1))
     failing = Path("/proc/self/mem")  # a regular file whose first bytes cannot be read
     result = advice("gather", failing, log, "--store", store)
     assert result.returncode == 1
     assert result.stdout == f"{log}: 1 new events\n"
-    assert result.stderr == f"condor-advice: {failing}: cannot be read: Input/output error\n"
+    assert result.stderr == f"condor-advice: {failing}: cannot read the log: Input/output error\n"
 
 
-def test_a_log_may_have_the_longest_name_there_is(tmp_path: Path, store: Path) -> None:
+def test_a_log_may_have_the_longest_possible_name(tmp_path: Path, store: Path) -> None:
     log = tmp_path / ("x" * 255)
     log.write_bytes(held_event(1))
     result = advice("gather", log, "--store", store)
@@ -134,7 +136,7 @@ def test_status_shows_a_store_by_its_name_whatever_that_is(tmp_path: Path) -> No
     assert advice("status", "--store", store).stdout.startswith(f"{store}: 1 events of 1 log(s)")
 
 
-def test_a_log_without_permission_says_who_may_read_it(tmp_path: Path, store: Path) -> None:
+def test_a_log_without_permission_says_who_can_read_it(tmp_path: Path, store: Path) -> None:
     log = tmp_path / "EventLog"
     log.write_bytes(held_event(1))
     log.chmod(0)
@@ -171,7 +173,7 @@ def test_logs_that_only_look_like_rotations_can_be_read_as_they_are(
     assert result.stdout.splitlines() == [f"{log}: 1 new events" for log in logs]
 
 
-def test_status_tells_how_far_each_log_is_what_is_odd_and_what_is_missing(
+def test_status_shows_how_far_each_log_is_read_its_oddities_and_its_gaps(
     tmp_path: Path, store: Path
 ) -> None:
     log = RotatingLog(tmp_path / "EventLog", max_rotations=1)
@@ -211,7 +213,7 @@ def test_without_a_store_status_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no JSON {", "[]", "{}", '{"reader": "[1, 2, 3, 4]"}'])
-def test_a_damaged_cursor_is_said_to_be_damaged(tmp_path: Path, store: Path, damage: str) -> None:
+def test_a_damaged_cursor_is_reported(tmp_path: Path, store: Path, damage: str) -> None:
     (tmp_path / "job.log").write_bytes(held_event(1))
     assert advice("gather", tmp_path / "job.log", "--store", store).returncode == 0
     with sqlite3.connect(store) as db:
@@ -222,7 +224,7 @@ def test_a_damaged_cursor_is_said_to_be_damaged(tmp_path: Path, store: Path, dam
     assert shown.returncode == 0, "other logs are shown"
     for text in (result.stderr, shown.stdout):
         said = " ".join(text.split())
-        assert "how far it was read is damaged in the store" in said
+        assert "its cursor in the store is damaged" in said
         assert "move the store away and gather the logs again" in said
 
 
@@ -278,7 +280,7 @@ def test_a_signal_ends_following_after_the_current_transaction(
     assert (process.returncode, output, errors) == (0, f"{log}: 20 new events\n", "")
 
 
-def test_more_logs_are_followed_than_files_may_be_open(
+def test_more_logs_can_be_followed_than_files_can_be_open(
     tmp_path: Path, store: Path, follow: Callable[..., subprocess.Popen[str]]
 ) -> None:
     logs = [tmp_path / f"{number}.log" for number in range(100)]

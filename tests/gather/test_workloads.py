@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (sacct lines are as long as sacct makes them)
-"""Readers of other schedulers' records: one table, with units, and no line lost without a word."""
+"""Readers of other schedulers' records: one table, with units, and no line lost silently."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_bad_lines_are_counted_with_their_numbers(swf: Path) -> None:
     assert "part of a job" in table.bad_lines[2].reason
 
 
-def test_blocks_put_together_are_the_whole_file(swf: Path) -> None:
+def test_concatenated_blocks_are_the_whole_file(swf: Path) -> None:
     parts = list(swf_blocks(swf, lines_per_block=1))
     whole, joined = read_swf(swf), concatenate(parts)
     assert joined.strings("user") == whole.strings("user")
@@ -109,10 +109,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.swf").write_text("this is no workload\n")
     with pytest.raises(NotAJobTable, match="not an SWF file: line 1: 4 fields"):
         read_swf(tmp_path / "no.swf")
-    with pytest.raises(CannotRead, match="check the name"):
+    with pytest.raises(CannotRead, match="check the path"):
         read_swf(tmp_path / "missing.swf")
     (tmp_path / "no.txt").write_text("a|b\n1|2\n")
-    with pytest.raises(NotAJobTable, match="names no Submit and State"):
+    with pytest.raises(NotAJobTable, match="no Submit and State in the first line"):
         read_sacct(tmp_path / "no.txt")
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(NotAJobTable, match='no list "jobs"'):
@@ -152,12 +152,12 @@ def test_sacct_reads_units_steps_and_states(tmp_path: Path) -> None:
     assert np.isnan(table["end_time"][3])
     assert table.strings("cluster") == ["", "11", "", ""]
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (7, "no such state: 'EXPLODED'"),
+        (7, "unknown job state: 'EXPLODED'"),
         (8, "3 fields instead of 17"),
     ]
 
 
-def test_sacct_times_are_taken_in_the_zone_given(tmp_path: Path) -> None:
+def test_sacct_times_are_in_the_given_zone(tmp_path: Path) -> None:
     from zoneinfo import ZoneInfo
 
     path = tmp_path / "sacct.txt"
@@ -169,7 +169,7 @@ def test_sacct_times_are_taken_in_the_zone_given(tmp_path: Path) -> None:
     assert apart.tolist() == [6 * 3600.0]
 
 
-def test_slurmrestd_old_and_new_shapes_read_alike(tmp_path: Path) -> None:
+def test_old_and_new_slurmrestd_output_reads_alike(tmp_path: Path) -> None:
     old = {
         "job_id": 1,
         "user": "ann",
@@ -272,7 +272,7 @@ def test_history_files_become_rows_and_bad_ads_are_counted(tmp_path: Path) -> No
     assert table.strings("cluster") == ["ap.example.net#5"] * 2
     assert table["end_time"][1] == 1200.0
     assert [(bad.line, bad.reason) for bad in table.bad_lines] == [
-        (31, "not of the form Attribute = value"),
+        (31, "not an `Attribute = value` line"),
         (33, "the ad that ends here has no ProcId"),
     ]
 
