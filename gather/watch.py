@@ -58,7 +58,7 @@ class Watcher:
             fds.append(self._inotify.fileno())
         deadline = time.monotonic() + patience
         while (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select(fds, [], [], left)
+            ready = _readable(fds, left)
             if self._wake_read in ready:
                 os.read(self._wake_read, 1024)
                 return
@@ -88,7 +88,7 @@ class Watcher:
         """Space out successive returns, so that a busy log costs few transactions."""
         pause = self._woken_at + GATHER_SECONDS - time.monotonic()
         if pause > 0:
-            select.select([self._wake_read], [], [], pause)
+            _readable([self._wake_read], pause)
         if self._inotify is not None:
             self._drain()  # the caller reads now, so these changes are covered
         self._woken_at = time.monotonic()
@@ -158,6 +158,17 @@ class Watcher:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
+
+
+def _readable(descriptors: list[int], seconds: float) -> list[int]:
+    """Return which descriptors can be read, waiting at most this long for the first.
+
+    `select` refuses descriptors above 1023, which a collector of many logs has.
+    """
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000.0 * seconds)]
 
 
 def _inotify() -> Any:

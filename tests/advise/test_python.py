@@ -111,7 +111,10 @@ def test_type_checkers_see_the_signature(tmp_path: Path) -> None:
          str(tmp_path / "cache"), str(checked)],
         capture_output=True, text=True, timeout=250,
     )  # fmt: skip
-    assert 'note: Revealed type is "condor_advice.preprocess.holds.hold_reasons.Verdict"' in done.stdout
+    assert (
+        'note: Revealed type is "condor_advice.preprocess.holds.hold_reasons.Verdict"'
+        in done.stdout
+    )
     assert 'has incompatible type "int"; expected "str"' in done.stdout
 
 

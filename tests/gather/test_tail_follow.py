@@ -359,6 +359,27 @@ def test_remote_file_systems_are_polled() -> None:
     assert not is_remote("/homework/job.log", mounts)
 
 
+def test_the_watcher_works_where_more_than_a_thousand_files_are_open(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this account may not open as many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    log = tmp_path / "EventLog"
+    log.touch()
+    opened = [os.open(log, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Watcher([str(log)]) as watcher:
+            watcher.wait(0)
+            log.write_bytes(b"x")
+            watcher.wait()
+            watcher.wake()
+            watcher.wait()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_the_watcher_returns_at_once_when_a_log_grows_or_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "EventLog"
     log.touch()
