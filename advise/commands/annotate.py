@@ -25,7 +25,7 @@ VERDICT, PROBABILITY, SOURCE, AT = (
     "AdviceSource",
     "AdviceAt",
 )
-AT_ONCE = 1000  # jobs per edit
+JOBS_PER_EDIT = 1000
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -134,9 +134,11 @@ def _write(point: AccessPoint, advices: Sequence[Advice], at: int) -> list[str]:
             groups[name, value].append(str(advice.hold.job))
     refused: set[str] = set()
     for (name, value), jobs in groups.items():
-        refused |= point.annotate(jobs, name, value, AT_ONCE)
+        refused |= point.annotate(jobs, name, value, JOBS_PER_EDIT)
     written = [str(advice.hold.job) for advice in advices]
-    refused |= point.annotate([job for job in written if job not in refused], AT, str(at), AT_ONCE)
+    refused |= point.annotate(
+        [job for job in written if job not in refused], AT, str(at), JOBS_PER_EDIT
+    )
     return sorted(refused)
 
 

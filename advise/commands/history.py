@@ -40,15 +40,15 @@ def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: 
     The outcome of a release is looked up in the queue, the schedd's history, the store and the
     job's own log, as far as they can be reached.
     """
-    from condor_advice.advise.apply.effects import past_with_effects, wherever_possible
+    from condor_advice.advise.apply import past_with_effects, reachable_sources
     from condor_advice.gather.ledger import now
 
     wanted = [parse_job_id(text) for text in job_ids]
-    look = wherever_possible(store)
-    actions = past_with_effects(look, store, now(), since=now() - 86400 * days)
+    sources = reachable_sources(store)
+    actions = past_with_effects(sources, store, now(), since=now() - 86400 * days)
     shown = [action for action in actions if not wanted or _is_wanted(action, wanted)]
     if as_json:
-        from condor_advice.advise.apply.execute import action_as_dict
+        from condor_advice.advise.apply import action_as_dict
 
         for action in shown:
             click.echo(json.dumps(action_as_dict(action)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.apply.options import Acting, apply_options
+from condor_advice.advise.apply import Acting, apply_options
 from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
