@@ -1,6 +1,6 @@
-"""From a job id to an Advice, and the command line that shows it.
+"""Turn a job id into an Advice, and show it on the command line.
 
-The names below are for other code. Each is imported at its first use, so that the command line
+Other code uses the names below. Each is imported at its first use, so that the command line
 starts quickly.
 """
 

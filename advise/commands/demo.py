@@ -1,4 +1,4 @@
-"""`condor-advice demo`: from a log to advice, with a log that is part of the package."""
+"""`condor-advice demo`: advise on the held jobs of a log that comes with the package."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def demo(ctx: click.Context) -> None:
             Collector(store, [str(LOG)], access_point="demo", clock=clock, rotations=False).read()
             KeptEpisodes(store).take_up()
             events = sum(store.counts_by_type().values())
-        click.echo(f"{events} events of {LOG.name}, recorded on a real HTCondor pool:\n")
+        click.echo(f"{events} events from {LOG.name}, recorded on a real HTCondor pool:\n")
         ctx.invoke(job, store=str(path))

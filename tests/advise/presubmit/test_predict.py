@@ -200,7 +200,7 @@ def test_failures_evaluate_keeps_its_json_contract(swf: Path, tmp_path: Path) ->
             "base_rate",
         } <= set(one)
     assert found["bad_lines"] == 1
-    assert "predicts none" in found["horizons"]["post_mortem"]["note"]
+    assert "does not predict" in found["horizons"]["post_mortem"]["note"]
     assert (tmp_path / "report" / "submit-job.png").exists()
 
 
