@@ -17,7 +17,7 @@ LOG = Path(__file__).resolve().parents[1] / "demo.log"
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def demo(ctx: click.Context) -> None:
-    """Read a real event log into a temporary store and advise on its held jobs."""
+    """Advise on the held jobs of an event log from a real pool."""
     from condor_advice.advise.commands.job import job
     from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 

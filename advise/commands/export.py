@@ -54,7 +54,7 @@ def export(
     no_events: bool,
     as_json: bool,
 ) -> None:
-    """Write events, hold episodes and features as Parquet files into DIR.
+    """Write events, hold episodes and features as Parquet to DIR.
 
     Each hold comes with its outcome, where known. Like the store, DIR contains user and file
     names: choose its place with care. docs/export.md describes its content.

@@ -86,7 +86,7 @@ class Unnamed(click.Command):
     "number",
     type=click.IntRange(1),
     metavar="N",
-    help="Judge each job's N-th hold by what was known then. [default: the last hold]",
+    help="Judge each job's N-th hold by what was known then. [default: the last]",
 )
 @click.option(
     "--zone",

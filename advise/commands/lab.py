@@ -35,7 +35,7 @@ def new_data_options(seed: str, out: str, as_json: str) -> Callable[[Command], C
 
 @click.group()
 def lab() -> None:
-    """Produce hold episodes: real ones on a private pool, or simulated ones at scale."""
+    """Produce hold episodes on a private pool or in a simulation."""
 
 
 @lab.command()

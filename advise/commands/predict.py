@@ -64,9 +64,10 @@ def predict(
     lint_only: bool,
     as_json: bool,
 ) -> None:
-    """Check submit files: errors, risk of failing, suggested sizes, unusual requests.
+    """Check submit files and predict how their jobs will fare.
 
-    Exits with 1 if HTCondor would refuse or hold a job because of an error in a file.
+    Shows errors, the risk of failing, suggested sizes and unusual requests. Exits with 1 if
+    HTCondor would refuse or hold a job because of an error in a file.
     """
     from condor_advice.advise.presubmit import predict_submit
 

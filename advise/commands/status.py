@@ -40,7 +40,7 @@ ODDITIES_SHOWN = 20
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
-    """Show what the store contains, how far each log has been read, and how good the advice was.
+    """Show the state of the store, the logs and the model in use.
 
     Warns if holds or their outcomes have drifted from the model's training data.
     """

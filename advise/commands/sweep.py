@@ -21,7 +21,10 @@ _MOST_EXPANSION = 20  # unpacked size of a recording over its packed size, at mo
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def sweep() -> None:
-    """Search for better models on a pool: turn a W&B sweep file into a DAG."""
+    """Search for better models on a pool.
+
+    A W&B sweep file becomes a DAG, which DAGMan runs.
+    """
 
 
 @sweep.command()

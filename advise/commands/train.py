@@ -73,7 +73,7 @@ def train(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Train a model for held jobs, and use it if it is no worse than the current one.
+    """Train a model for held jobs; use it if it is no worse.
 
     Without a source, the recordings that come with condor-advice are the training data. The newest
     fifth of the episodes is held out, and the gate compares the new model with the current one on
