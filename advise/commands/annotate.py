@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError, Unreachable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ JOBS_PER_EDIT = 1000
     is_flag=True,
     help="Print totals as ClassAd attributes, for SCHEDD_CRON to add to the schedd's ad.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
     """Write the advice into held jobs' ads, for condor_q.
 

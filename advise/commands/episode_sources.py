@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,11 +133,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--access-point", default="", metavar="NAME", help="Access point of the logs."
             ),
-            click.option(
-                "--zone",
-                metavar="ZONE",
-                help="Time zone of logs that are not in UTC. [default: this machine's]",
-            ),
+            zone_option,
             click.option(
                 "--since",
                 metavar="WHEN",

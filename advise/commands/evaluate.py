@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -32,7 +33,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--figures", type=_PATH, metavar="DIR", help="Write PNG figures to this directory.")
 @click.option("--report", type=_PATH, metavar="FILE", help="Write an HTML page with all results.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def evaluate(
     sources: Sources,
     model_name: str | None,

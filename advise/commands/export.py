@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from condor_advice.advise.commands.options import json_option, zone_option
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.store import Store, default_store_path
 
@@ -30,11 +31,7 @@ from condor_advice.gather.store import Store, default_store_path
     help="Export event logs instead of a store; may be given several times.",
 )
 @click.option("--access-point", default="", metavar="NAME", help="Access point of the logs.")
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs that are not in UTC. [default: this machine's]",
-)
+@zone_option
 @click.option(
     "--max-steps",
     default=64,
@@ -43,7 +40,7 @@ from condor_advice.gather.store import Store, default_store_path
     help="How many steps of each job to keep, counted back from the hold.",
 )
 @click.option("--no-events", is_flag=True, help="Leave out the table of all events.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def export(
     directory: Path,
     store_path: str | None,

@@ -14,6 +14,7 @@ from types import FrameType
 
 import click
 
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
 from condor_advice.gather.memory import keep_freed_memory
@@ -41,12 +42,7 @@ _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
     metavar="NAME",
     help="Access point of the logs: the name of its schedd. [default: this machine's]",
 )
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs that are not in UTC, such as America/Chicago. "
-    "[default: this machine's]",
-)
+@zone_option
 @click.option(
     "--no-rotations",
     is_flag=True,

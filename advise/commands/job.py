@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.apply import Acting, apply_options
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
@@ -88,11 +89,7 @@ class Unnamed(click.Command):
     metavar="N",
     help="Judge each job's N-th hold by what was known then. [default: the last]",
 )
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs that are not in UTC. [default: this machine's]",
-)
+@zone_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
 @click.option(
     "--explain", is_flag=True, help="Show which features and events contributed to the probability."

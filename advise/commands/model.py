@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from condor_advice.model.registry.versions import Registry, Switch, Version
 
 _PATH = click.Path(path_type=Path)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _SWITCHES_SHOWN = 10
 
 
@@ -51,7 +51,7 @@ def model(ctx: click.Context, directory: Path | None) -> None:
 
 
 @model.command("list")
-@_JSON
+@json_option
 @click.pass_obj
 def list_models(models: Registry, as_json: bool) -> None:
     """List all versions, the one in use, and the latest switches."""
@@ -74,7 +74,7 @@ def list_models(models: Registry, as_json: bool) -> None:
 
 @model.command()
 @click.argument("name", required=False, callback=_registry_name)
-@_JSON
+@json_option
 @click.pass_obj
 def show(models: Registry, name: str | None, as_json: bool) -> None:
     """Show one version: its training data, its quality, its files. [default: the one in use]"""
@@ -107,7 +107,7 @@ def show(models: Registry, name: str | None, as_json: bool) -> None:
 
 @model.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, callback=_registry_name)
-@_JSON
+@json_option
 @click.pass_context
 def verify(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Check the files of all or some versions; exit with 1 if one is damaged."""
@@ -127,7 +127,7 @@ def verify(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 @model.command()
 @click.argument("directory", metavar="DIR", type=_PATH)
-@_JSON
+@json_option
 @click.pass_obj
 def add(models: Registry, directory: Path, as_json: bool) -> None:
     """Add a model from a directory; it is not used until it is promoted."""
@@ -141,7 +141,7 @@ def add(models: Registry, directory: Path, as_json: bool) -> None:
 @click.option(
     "--force", is_flag=True, help="Promote it even if the gate objects; this is recorded."
 )
-@_JSON
+@json_option
 @click.pass_context
 def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_json: bool) -> None:
     """Use a version from now on, if it is no worse than the current one on the newest holds.
@@ -171,7 +171,7 @@ def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_jso
 
 
 @model.command()
-@_JSON
+@json_option
 @click.pass_obj
 def rollback(models: Registry, as_json: bool) -> None:
     """Go back to the model that was in use before."""
@@ -186,7 +186,7 @@ def rollback(models: Registry, as_json: bool) -> None:
 
 @model.command()
 @click.argument("name", callback=_registry_name)
-@_JSON
+@json_option
 @click.pass_obj
 def remove(models: Registry, name: str, as_json: bool) -> None:
     """Delete a version that is not in use."""
@@ -199,7 +199,7 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 @click.option(
     "--out", type=_PATH, metavar="DIR", help="Copy the card and its figures to this directory."
 )
-@_JSON
+@json_option
 @click.pass_obj
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
     """Print a version's model card: training data, quality, intended use."""

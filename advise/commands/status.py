@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import LogStatus, Store, default_store_path
@@ -38,7 +39,7 @@ ODDITIES_SHOWN = 20
     metavar="FILE",
     help="Write an HTML page on drift over time and the quality of the advice.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
     """Show the state of the store, the logs and the model in use.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from condor_advice.advise.commands.options import json_option
+
 if TYPE_CHECKING:
     from condor_advice.dag.create import ShippedLogs
     from condor_advice.dag.status import Status
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 _DIRECTORY = click.argument(
     "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _MOST_EXPANSION = 20  # unpacked size of a recording over its packed size, at most
 
 
@@ -37,7 +38,7 @@ def sweep() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="A new directory for the sweep.",
 )
-@_JSON
+@json_option
 def init(file: Path, trials: int | None, out: Path, as_json: bool) -> None:
     """Check SWEEP.YAML, and write the DAG, the data and the environment to DIR."""
     from condor_advice.dag.create import plan_sweep
@@ -85,7 +86,7 @@ def recordings() -> dict[str, ShippedLogs]:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def submit(directory: Path, as_json: bool) -> None:
     """Submit the DAG in DIR to this access point."""
     from condor_advice.dag.control import submit as start
@@ -101,7 +102,7 @@ def submit(directory: Path, as_json: bool) -> None:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def status(directory: Path, as_json: bool) -> None:
     """Show the progress of the sweep in DIR, and its best trial so far."""
     from condor_advice.dag.status import look
@@ -174,7 +175,7 @@ def _duration(seconds: float) -> str:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def best(directory: Path, as_json: bool) -> None:
     """Print the best trial of the sweep in DIR: its parameters and the path of its model."""
     from condor_advice.dag.plan import SweepPlan
@@ -221,7 +222,7 @@ def best(directory: Path, as_json: bool) -> None:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def resume(directory: Path, as_json: bool) -> None:
     """Continue the sweep in DIR: keep what is done, and repeat failed trials."""
     from condor_advice.dag.control import resume as start
@@ -235,7 +236,7 @@ def resume(directory: Path, as_json: bool) -> None:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def cancel(directory: Path, as_json: bool) -> None:
     """Stop the sweep in DIR and remove its jobs; `resume` continues it."""
     from condor_advice.dag.control import cancel as stop
@@ -249,7 +250,7 @@ def cancel(directory: Path, as_json: bool) -> None:
 
 @sweep.command()
 @_DIRECTORY
-@_JSON
+@json_option
 def report(directory: Path, as_json: bool) -> None:
     """Write a report on the sweep in DIR now; the FINAL node writes one at the end."""
     from condor_advice.dag.plan import SweepPlan
@@ -268,7 +269,7 @@ def report(directory: Path, as_json: bool) -> None:
 @sweep.command()
 @_DIRECTORY
 @click.option("--follow", is_flag=True, help="Keep sending runs until the sweep ends.")
-@_JSON
+@json_option
 def sync(directory: Path, follow: bool, as_json: bool) -> None:
     """Send the sweep in DIR and its runs to W&B; WANDB_API_KEY must be set."""
     from dataclasses import asdict
@@ -324,7 +325,7 @@ def sync(directory: Path, follow: bool, as_json: bool) -> None:
 @click.option("--retrain-at", default="3:30", show_default=True, metavar="H:MM")
 @click.option("--since", default="90d", show_default=True, help="How far back training goes.")
 @click.option("--submit/--no-submit", "do_submit", default=True, show_default=True)
-@_JSON
+@json_option
 def cron(
     out: Path,
     store: Path | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -55,7 +56,7 @@ _PATH = click.Path(path_type=Path)
     "--no-promote", is_flag=True, help="Add the model to the registry, but do not promote it."
 )
 @click.option("--track", metavar="PROJECT", help="Send the LSTM's metrics to this W&B project.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 def train(
     sources: Sources,
