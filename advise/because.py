@@ -117,7 +117,10 @@ class StepReason(WordedReason):
         "canaries_running",
         "{canaries} went first and must get past the point where it was held",
     )
-    CANARIES_CAME_BACK = "canaries_came_back", "{bad} of {decided} that went first were held again"
+    CANARIES_CAME_BACK = (
+        "canaries_came_back",
+        "{bad} of {decided} that went first failed or were held again",
+    )
     HOURLY_CAP = "hourly_cap", "the cap of {cap} actions per hour is reached"
     BREAKER = (
         "breaker",

@@ -36,7 +36,7 @@ from condor_advice.gather.live import AccessPoint, HeldSince, Refused
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
 
-JOBS_PER_REQUEST = 200  # a longer constraint would be slow for the schedd to evaluate
+JOBS_PER_REQUEST = 200  # keeps the constraint that names the jobs short
 STATE_ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "HoldReasonCode",
     "HoldReason", "JobCurrentStartDate", "JobCurrentStartExecutingDate", "UserLog", "Iwd",
@@ -53,7 +53,7 @@ class Applied:
     agreed: bool  # False: the caller said no
 
     def failed(self) -> list[Action]:
-        """Return the actions that failed, not those that somebody else was faster with."""
+        """Return failed actions; a job that somebody else handled first is not a failure."""
         failures = (Result.REFUSED, Result.FAILED)
         return [a for actions in self.actions.values() for a in actions if a.result in failures]
 

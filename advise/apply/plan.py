@@ -49,7 +49,7 @@ class ApplyLimits:
     canary_jobs: int = 2
     canary_margin_seconds: float = 60.0  # a canary must outlast its earlier run by this much
     canary_patience_hours: float = 6.0  # how long the others wait for an undecided canary
-    canary_rest_hours: float = 2.0  # pause after canaries were held again, before new ones go
+    canary_rest_hours: float = 2.0  # pause after canaries failed or were held again
     canary_memory_hours: float = 24.0  # older outcomes are ignored
     actions_per_hour: int = 500
     backoff_minutes: float = 5.0  # before the second release, doubled for each further one
@@ -378,7 +378,7 @@ class _Group:
         good = sum(action.effect in GOOD for action in recent)
         bad = [action for action in recent if action.effect in BAD]
         last = max((action.effect_at or action.at for action in bad), default=-math.inf)
-        # Once more succeeded than were held again, nobody waits for the slower ones.
+        # Once successes outnumber failures and holds, nobody waits for the slower ones.
         undecided = () if good > len(bad) else tuple(waiting)
         return cls(undecided, good, len(bad), last + 3600 * limits.canary_rest_hours)
 

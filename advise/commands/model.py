@@ -202,7 +202,7 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
-    """Print a version's model card: training data, quality, intended use."""
+    """Print a version's model card: training data, quality, limits."""
     from condor_advice.model.registry.card import FILE, markdown
     from condor_advice.model.registry.versions import CARD
 

@@ -43,7 +43,8 @@ ODDITIES_SHOWN = 20
 def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
     """Show the state of the store, the logs and the model in use.
 
-    Warns if holds or their outcomes have drifted from the model's training data.
+    Includes how good past advice was. Warns if holds or their outcomes have drifted from the
+    model's training data.
     """
     from condor_advice.advise.model_health import health, warnings
 

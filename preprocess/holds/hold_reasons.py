@@ -222,9 +222,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class HoldReason:
-    """One entry of the table, and an `example`: a hold (code, subcode, reason).
+    """One entry of the table.
 
-    No earlier entry matches the example. If the entry has two halves, both match it.
+    `example` is a hold (code, subcode, reason) that each half of the entry is the first to match.
     """
 
     example: tuple[int | None, int | None, str]

@@ -272,7 +272,7 @@ def padded(rows: EpisodeTensor, offsets: Ints, max_steps: int) -> npt.NDArray[np
 
 # ---- neighbours ----------------------------------------------------------------------------
 
-# Rows of these kinds never change; others may be dropped later (see stream.py), and a neighbour
+# Rows of these kinds are always kept; others may be dropped later (see stream.py), and a neighbour
 # must look the same whatever happens after the hold.
 NEIGHBOUR_KINDS = np.array(
     [
@@ -289,7 +289,7 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def draw(seed: int, hold: Ints, nth: int, count: Ints) -> Ints:
-    """Draw a number below `count` for each hold; it depends only on the seed and the hold."""
+    """Draw a number below `count` for each hold's sequence number, the same on every call."""
     with np.errstate(over="ignore"):
         mixed = hold.astype(np.uint64) * MIX
         mixed += np.uint64(seed % (1 << 32)) * _M1 + np.uint64(nth) * _M2
