@@ -1,6 +1,6 @@
-"""From a job id to an Advice, and the command line that shows it.
+"""Turn a job id into an Advice, and show it on the command line.
 
-The names below are for other code. Each is imported at its first use, so that the command line
+Other code uses the names below. Each is imported at its first use, so that the command line
 starts quickly.
 """
 
@@ -10,11 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from condor_advice.advise.advice import Advice
-    from condor_advice.advise.answer import advise_on
-    from condor_advice.advise.because import Because
-    from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
-    from condor_advice.model.held.rules import Verdict
+    from condor_advice.advise.advice import Advice as Advice
+    from condor_advice.advise.answer import advise_on as advise_on
+    from condor_advice.advise.because import Because as Because
+    from condor_advice.gather.errors import AdviceError as AdviceError
+    from condor_advice.gather.errors import NoSuchJob as NoSuchJob
+    from condor_advice.gather.errors import Unreachable as Unreachable
+    from condor_advice.gather.errors import UsageError as UsageError
+    from condor_advice.model.held.rules import Verdict as Verdict
 
 _MODULES = {
     "Advice": "condor_advice.advise.advice",
@@ -26,16 +29,6 @@ _MODULES = {
     "Verdict": "condor_advice.model.held.rules",
     "advise_on": "condor_advice.advise.answer",
 }
-__all__ = [
-    "Advice",
-    "AdviceError",
-    "Because",
-    "NoSuchJob",
-    "Unreachable",
-    "UsageError",
-    "Verdict",
-    "advise_on",
-]
 
 
 def __getattr__(name: str) -> Any:

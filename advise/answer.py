@@ -1,4 +1,4 @@
-"""Answer a question: find the holds, judge them, print the advice and record it."""
+"""Answer a question: find the holds, judge them, print and record the advice."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from condor_advice.model.held.model import HeldModel
 
 
-class Acts(Protocol):
-    """What acts on advice, if the caller asked for that."""
+class Actor(Protocol):
+    """Acts on advice, if the caller asked for that."""
 
     acts: bool
 
     def on(self, advices: Sequence[Advice]) -> dict[str, dict[str, Any]]:
-        """Act; return what `--json` shows of it, by job."""
+        """Act; return by job what `--json` shows of it."""
 
 
 def advise_on(
@@ -39,39 +39,39 @@ def advise_on(
 ) -> Advice:
     """Return the advice on one held job, as `condor-advice JOBID` prints it.
 
-    Without `logs` and `store` the schedd is asked, and the store kept for this access point is
-    used for evidence. Nothing is printed, and unlike the command this records nothing in the
-    ledger. What could have made the answer better is logged by the logger "condor_advice".
+    Without `logs` and `store`, ask the schedd, and use this access point's store for evidence.
+    Print nothing and, unlike the command, record nothing in the ledger. The logger
+    "condor_advice" logs what could have made the answer better.
 
     Args:
         job_id: CLUSTER.PROC, as in "1234.7"; "ap1#1234.7" names the access point as well.
-        logs: An event log or several to answer from; neither a pool nor a store is needed.
+        logs: One or more event logs to answer from; no pool or store is needed.
         store: The store to answer from, without asking the schedd.
-        access_point: The schedd's name, where it is not the local one.
-        hold: Judge the job's N-th hold by what was known then; by default its last one.
-        zone: Time zone of logs that carry local time, by default the machine's.
+        access_point: The schedd's name, if it is not the local one.
+        hold: Judge the job's N-th hold by what was known then; by default, its last hold.
+        zone: Time zone of logs that carry local time; by default, the machine's.
         explain: Fill `Advice.attributions` with what contributed to the probability.
 
     Raises:
         UsageError: The arguments contradict each other, or name several jobs or none.
         NoSuchJob: The job is unknown, or is not on hold.
-        Unreachable: Neither the schedd nor the store can be reached.
-        AdviceError: Any other reason why there is no answer; the class of those above.
+        Unreachable: Neither the schedd nor the store is reachable.
+        AdviceError: Any other failure; the base class of those above.
     """
     from condor_advice.advise.find_holds import Question
     from condor_advice.advise.jobids import parse_job_id
 
     if logs and store is not None:
-        raise UsageError("`logs` and `store` are two sources; name one of them")
+        raise UsageError("`logs` and `store` exclude each other")
     if hold is not None and hold < 1:
         raise UsageError(f"hold={hold}: a job's first hold is number 1")
     wanted = parse_job_id(job_id)
     if wanted.first is None or wanted.last != wanted.first:
-        raise UsageError(f"{job_id!r} may mean several jobs; name one, as in 1234.7")
+        raise UsageError(f"{job_id!r} may mean several jobs; name one job, as in 1234.7")
     if access_point is not None:
         if wanted.access_point not in (None, access_point):
             raise UsageError(
-                f"{job_id!r} names {wanted.access_point}, and access_point is {access_point!r}"
+                f"{job_id!r} names {wanted.access_point}, but access_point is {access_point!r}"
             )
         wanted = replace(wanted, access_point=access_point)
     paths = (logs,) if isinstance(logs, str | os.PathLike) else logs
@@ -93,17 +93,17 @@ def advise_on(
 
 
 def answer(
-    question: Question, as_json: bool, explain: bool = False, acting: Acts | None = None
+    question: Question, as_json: bool, explain: bool = False, acting: Actor | None = None
 ) -> list[str]:
     """Find the holds, judge them, print the advice, and act on it if the caller asked for that.
 
-    Returns the named jobs for which there is no answer, and why.
+    Return the named jobs that have no answer, with the reason.
     """
     advices, found = judge(question, explain)
     if not advices:
         # A script gets JSON objects on stdout or nothing.
         print("No job is on hold.", file=sys.stderr if as_json else sys.stdout)
-        _say(found.notes)
+        _print_notes(found.notes)
         return found.missing
     if as_json:
         from condor_advice.advise.advice import caller
@@ -111,14 +111,14 @@ def answer(
         if found.private:
             mine = [advice for advice in advices if advice.hold.owner == caller()]
             if len(mine) < len(advices):
-                found.notes.append(f"{len(advices) - len(mine):,} jobs of others are not listed")
+                found.notes.append(f"{len(advices) - len(mine):,} other users' jobs are not listed")
             advices = mine
         answers = [advice.as_dict() for advice in advices]
         if acting is not None and acting.acts:
             done = acting.on(advices)
             answers = [shown | {"applied": done[shown["job"]]} for shown in answers]
         sys.stdout.write("".join(json.dumps(shown) + "\n" for shown in answers))
-        _say(found.notes)
+        _print_notes(found.notes)
     else:
         from condor_advice.advise.advice import caller
         from condor_advice.advise.report import Style, report
@@ -149,14 +149,14 @@ def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Foun
         found.close()
 
 
-def _say(notes: Sequence[str]) -> None:
+def _print_notes(notes: Sequence[str]) -> None:
     sys.stdout.flush()
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 
 
 def remember(advices: Sequence[Advice], store: str | None = None) -> None:
-    """Record what was advised, so that it can be compared with the outcome."""
+    """Record the advice, so that it can be compared with the outcome."""
     from condor_advice.gather.ledger import now, record_advice
 
     at = now()
@@ -175,5 +175,5 @@ def _model(notes: list[str]) -> HeldModel | None:
 
         return HeldModel.load(Registry().current())
     except AdviceError as error:
-        notes.append(f"cannot load a model, so the rules answer: {error}")
+        notes.append(f"cannot load a model, so the advice comes from rules alone: {error}")
         return None

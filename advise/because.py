@@ -1,7 +1,7 @@
-"""Why a verdict was reached and why a step was chosen: ids that code compares, words people read.
+"""Why a verdict was reached or a step chosen: ids that code compares, sentences for people.
 
-A `Grounds` joins an id with the values that its wording names. Nothing may depend on the wording:
-every sentence here can be rewritten without a change in what is advised or done.
+A `Grounds` joins a reason with the values that its sentence names. Nothing may depend on the
+wording: every sentence here can be rewritten without changing what is advised or done.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from enum import Enum
 from typing import Self
 
 
-class Reason(Enum):
-    """A reason with an id, which is its value, and a wording, which may name values in braces."""
+class WordedReason(Enum):
+    """A reason with an id (its value) and a sentence, which may name values in braces."""
 
     words: str
 
     def __new__(cls, id: str, words: str) -> Self:
-        """Make the id the member's value, so that members with the same words stay apart."""
+        """Make the id the member's value, so that members with the same words stay distinct."""
         member = object.__new__(cls)
         member._value_ = id
         member.words = words
         return member
 
     def given(self, **values: object) -> Grounds:
-        """Return this reason with the values that its wording names."""
+        """Return this reason with the values that its sentence names."""
         return Grounds(self, tuple(values.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """A reason and the values of this case; as a string, the sentence that people read."""
+    """A reason with the values of one case; as a string, the sentence that people read."""
 
-    reason: Reason
+    reason: WordedReason
     values: tuple[tuple[str, object], ...] = ()
 
     @property
@@ -44,7 +44,7 @@ class Grounds:
         return self.reason.words.format(**dict(self.values))
 
 
-class Because(Reason):
+class Because(WordedReason):
     """Why a hold got its verdict."""
 
     OWNER_HELD = "owner_held", "its owner held it"
@@ -73,19 +73,19 @@ class Because(Reason):
     NO_REMEDY = "no_remedy", "a release will probably fail, and no remedy is known"
 
 
-# Somebody with more rights than the owner has to agree before anything is done.
+# Somebody with more authority than the owner must agree before anything is done.
 ASK_STAFF_FIRST = frozenset(
     {Because.SOMEBODY_ELSE_HELD, Because.STAFF_DECIDES, Because.EDITED_WHILE_HELD}
 )
 
 
-class StepReason(Reason):
+class StepReason(WordedReason):
     """Why a step was chosen for a job when acting on advice."""
 
     ADVISED = "advised", "advised"
     LEFT_QUEUE = "left_queue", "it has left the queue"
     NOT_HELD = "not_held", "it is no longer on hold"
-    HELD_ANEW = "held_anew", "it was held again since the advice; ask again"
+    HELD_ANEW = "held_anew", "it has been held again since the advice was given; ask again"
     SOMEBODY_HOLDS = "somebody_holds", "{holder} holds it"
     OWNER_HOLDS = "owner_holds", "its owner holds it"
     SUBMITTED_ON_HOLD = "submitted_on_hold", "it is meant to be on hold"
@@ -96,7 +96,7 @@ class StepReason(Reason):
     )
     SITE_LEAVES_REASON = (
         "site_leaves_reason",
-        "the site's configuration leaves holds alone whose reason matches {pattern!r}",
+        "the site's configuration leaves holds whose reason matches {pattern!r} alone",
     )
     BELOW_CONFIDENCE = (
         "below_confidence",
@@ -111,16 +111,19 @@ class StepReason(Reason):
     TOO_MANY_HOLDS = "too_many_holds", "it was held {number} times; the limit is {limit}"
     BACKOFF = "backoff", "it was held {number} times, so it waits longer"
     CAUSE_NEEDS_TIME = "cause_needs_time", "the cause needs time to pass"
-    CANARY_FIRST = "canary_first", "goes first, for {jobs} jobs"
-    CANARIES_GO_FIRST = "canaries_go_first", "{canaries} of its kind go first"
+    CANARY_FIRST = "canary_first", "goes first, as a test for {jobs} jobs"
+    CANARIES_GO_FIRST = "canaries_go_first", "{canaries} similar jobs go first"
     CANARIES_RUNNING = (
         "canaries_running",
         "{canaries} went first and must get past the point where it was held",
     )
-    CANARIES_CAME_BACK = "canaries_came_back", "{bad} of {decided} that went first came back"
+    CANARIES_CAME_BACK = (
+        "canaries_came_back",
+        "{bad} of {decided} that went first failed or were held again",
+    )
     HOURLY_CAP = "hourly_cap", "the cap of {cap} actions per hour is reached"
     BREAKER = (
         "breaker",
-        "{back} of {decided} releases came back held within {minutes:.0f} minutes; no more are "
-        "released until fewer do",
+        "{back} of {decided} releases were held again within {minutes:.0f} minutes; releases stop "
+        "until fewer are",
     )

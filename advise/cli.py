@@ -1,4 +1,4 @@
-"""The command line: find the verb, import that verb alone, print errors for people."""
+"""The command line: find the verb, import only its module, print errors for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERBS = {
 
 
 def _is_job(args: list[str]) -> bool:
-    """Tell whether the arguments are for `job`: they start with no verb and no group option."""
+    """Tell whether the arguments are for `job`: neither a verb nor a group option comes first."""
     return not args or (args[0] not in VERBS and args[0] not in ("-h", "--help", "--version"))
 
 
@@ -39,11 +39,11 @@ class Verbs(click.Group):
     """A group that imports its commands lazily, and whose default verb takes job ids."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the verbs; job ids need none."""
+        """List the verbs, without `job`: job ids need no verb."""
         return [verb for verb in VERBS if verb != "job"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import the module of one verb and no other."""
+        """Import the module of this verb and no other."""
         if name not in VERBS:
             return None
         module, _, command = VERBS[name].partition(":")
@@ -52,7 +52,7 @@ class Verbs(click.Group):
         return loaded
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the options for job ids first: most calls use them."""
+        """Show the options for job ids first, since most calls use them."""
         job = self.get_command(ctx, "job")
         assert job is not None
         below = click.Context(job, info_name=ctx.info_name, parent=ctx)
@@ -64,8 +64,8 @@ class Verbs(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Pass anything that starts with neither a verb nor a group option to `job`.
 
-        Job ids are numbers, so they cannot clash with a verb. No argument at all stands for the
-        caller's held jobs.
+        Job ids are numbers, so they cannot clash with a verb. No argument means the caller's held
+        jobs.
         """
         if _is_job(args):
             args = ["job", *args]
@@ -85,12 +85,12 @@ def cli() -> None:
     condor-advice                 your held jobs
     condor-advice 1234.7          one job; also 1234, 1234.0-9, ap1#1234.7
     condor-advice --log FILE      from an event log, without a pool
-    condor-advice VERB --help     more about one of the commands below
+    condor-advice VERB --help     help on one of the commands below
     """
 
 
 def main() -> None:
-    """Run the command line; exit statuses are 0, 1, 2, 3 and 4 as documented."""
+    """Run the command line; the man page lists the exit statuses."""
     try:
         cli.main(prog_name="condor-advice", standalone_mode=False)
     except AdviceError as error:

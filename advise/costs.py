@@ -1,8 +1,7 @@
-"""What being wrong about one hold costs, in CPU hours.
+"""What a wrong decision about one hold costs, in CPU hours.
 
-The formula is `mistake_costs` in model/held/thresholds.py, which the models are trained and judged
-with as well. This module finds its input: in the hold's features, or in the live job ad where no
-episode is known.
+The formula is `mistake_costs` in model/held/thresholds.py; training and evaluation use it too.
+This module finds its input in the hold's features, or in the live job ad if no episode is known.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ class Cost:
     failed_release_cpu_hours: float
     wrong_remove_cpu_hours: float
     threshold: float  # the chance of success from which a release is the cheaper choice
-    known: bool = True  # False: nothing tells how long the job ran
+    known: bool = True  # False: it is unknown how long the job ran
     has_run: bool = True
 
 
 def cost_of(hold: Hold) -> Cost:
-    """Work out what being wrong about a hold costs, from how long the job has run."""
+    """Compute what a wrong decision about a hold costs, from how long the job has run."""
     cpus = _number(hold.ad.get("RequestCpus")) or hold.feature("job_cpus_request") or 1.0
     longest, total = hold.feature("job_run_longest"), hold.feature("job_run_total")
     known = True

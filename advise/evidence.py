@@ -1,7 +1,7 @@
-"""The evidence: outcomes of like cases on this access point, the job's past, its execution point.
+"""The evidence: outcomes of similar holds, the job's own past, its execution point.
 
-Counts include only what was known at the moment in question: now for a job that is held now, the
-moment of the hold for an earlier one. No other user is named.
+Counts are as of the moment the answer refers to: now for a job that is held now, the moment of
+the hold for an earlier one. No other user is named.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from condor_advice.advise.holds import OVERCOUNTED, Hold
 from condor_advice.preprocess.holds.episode_store import LikeCases
 
-# The shortest window with enough like cases counts; failing that, the one with the most.
+# The shortest window with enough similar cases counts; if none has enough, the one with the most.
 WINDOWS = (6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0)
 ENOUGH_CASES = 20
-# An execution point is at fault if it had this many holds for the reason within an hour, most of
-# all such holds, although most jobs start elsewhere.
+# An execution point is at fault if it had this many holds for the reason within an hour and most
+# of all such holds, although most jobs start elsewhere.
 BLACK_HOLE_HOLDS = 3
 BLACK_HOLE_SHARE = 0.7
 BLACK_HOLE_STARTS = 0.5
@@ -31,7 +31,7 @@ class Evidence:
     came_back: int  # earlier holds of this job for the same reason
     starts: int | None  # executions so far
     releases: int | None
-    mates_succeeded: int  # of its cluster, held for the same reason and released
+    mates_succeeded: int  # jobs of its cluster that were held for the same reason and released
     mates_released: int
     point_holds: int | None  # for this reason on its execution point, in the hour before
     point_starts: int | None
@@ -68,7 +68,7 @@ class Evidence:
 
 
 class Witness:
-    """Gathers evidence for many holds; looks up once what they share."""
+    """Gathers evidence for many holds; looks up shared facts only once."""
 
     def __init__(self, as_of_hold: bool = False) -> None:
         self._as_of_hold = as_of_hold
@@ -76,7 +76,7 @@ class Witness:
         self._like: dict[tuple[int, int, int], LikeCases] = {}
 
     def evidence(self, hold: Hold) -> Evidence:
-        """Return what speaks for or against a release."""
+        """Return the evidence for or against a release."""
         ad = hold.ad
         same = hold.feature("past_holds_same_template")
         if same is None:
@@ -103,7 +103,7 @@ class Witness:
         kept, episode = hold.kept, hold.episode
         if kept is None or episode is None:
             return None
-        # Last year's log is judged as of its end: it has nothing later.
+        # An old log is judged as of its end: it has nothing later.
         until, before = self._now_us, None
         if self._as_of_hold or not episode.is_open:
             # This hold may decide the outcome of an earlier one of the same job: include it.

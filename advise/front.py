@@ -1,8 +1,8 @@
-"""The entry point: a plain question is answered at once, anything else goes to the command line.
+"""The entry point: answer a plain question at once, pass anything else to the command line.
 
 Most calls are `condor-advice`, alone or with job ids, `--json`, `--explain`, `--store FILE` or
-`--log FILE`. Loading click for these would take a tenth of the time of the answer. Any other call,
-and any wrong one, is left to the command line (cli.py).
+`--log FILE`. Loading click for these would add a tenth to the time of the answer. The command line
+(cli.py) handles every other call, and every wrong one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from condor_advice.gather.errors import AdviceError, UsageError
 if TYPE_CHECKING:
     from condor_advice.advise.find_holds import Question
 
-COMPLETING = "_CONDOR_ADVICE_COMPLETE"
+COMPLETION_VARIABLE = "_CONDOR_ADVICE_COMPLETE"
 FLAGS = ("--json", "--explain", "--all")
 FILES = ("--store", "--log")
 
 
 def main() -> None:
-    """Answer, or run the command line; exit statuses are 0, 1, 2, 3 and 4 as documented."""
-    # Imports make many objects and little garbage: collecting it again and again would cost a
-    # tenth of the time that advice on one job takes.
+    """Answer, or run the command line; the man page lists the exit statuses."""
+    # Imports make many objects and little garbage: frequent collections would add a tenth to the
+    # time that advice on one job takes.
     gc.set_threshold(100_000, 20, 20)
     words = sys.argv[1:]
-    question = None if COMPLETING in os.environ else plain_question(words)
+    question = None if COMPLETION_VARIABLE in os.environ else plain_question(words)
     if question is None:
         from condor_advice.advise.cli import main as command_line
 
@@ -41,18 +41,18 @@ def main() -> None:
         missing = answer(question, "--json" in words, "--explain" in words)
         if missing:
             raise AdviceError("; ".join(missing))
-        leave(0)
+        exit_now(0)
     except AdviceError as error:
         print(f"condor-advice: {error}", file=sys.stderr)
-        leave(error.exit_status)
+        exit_now(error.exit_status)
     except KeyboardInterrupt:
-        leave(130)
+        exit_now(130)
     except BrokenPipeError:
         os._exit(0)  # `condor-advice | head`: the reader has read enough
 
 
 def plain_question(words: Sequence[str]) -> Question | None:
-    """Parse a plain question; return None to leave it to the command line."""
+    """Parse a plain question; return None if the command line must handle it."""
     ids: list[str] = []
     files: dict[str, list[str]] = {"--store": [], "--log": []}
     rest = iter(words)
@@ -84,10 +84,10 @@ def plain_question(words: Sequence[str]) -> Question | None:
     )
 
 
-def leave(status: int) -> NoReturn:
+def exit_now(status: int) -> NoReturn:
     """Exit the process at once, after flushing its output.
 
-    Shutting down the interpreter, object by object, would take a tenth of the time.
+    Shutting down the interpreter object by object would take a tenth of the run time.
     """
     sys.stdout.flush()
     sys.stderr.flush()

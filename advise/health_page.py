@@ -12,9 +12,9 @@ from condor_advice.model.html_report import Section, page
 from condor_advice.model.plots import over_time
 
 
-def health_page(found: Mapping[str, Any]) -> str:
-    """Return the page about the model and its advice, from what `status` found."""
-    advice = found["advice"]
+def health_page(status: Mapping[str, Any]) -> str:
+    """Return the page about the model and its advice, from the figures of `status`."""
+    advice = status["advice"]
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as scratch:
         sections = [_drift(advice, Path(scratch))]
         if advice["feedback"]:
@@ -22,32 +22,35 @@ def health_page(found: Mapping[str, Any]) -> str:
         return page(
             "Advice for held jobs: the model in use",
             sections,
-            f"Model {advice['model'] or 'none'}; store {found['store']}, "
-            f"{found['events']:,} events.",
+            f"Model {advice['model'] or 'none'}; store {status['store']}, "
+            f"{status['events']:,} events.",
         )
 
 
 def _drift(advice: Mapping[str, Any], scratch: Path) -> Section:
-    rows: list[list[object]] = [["signal", "now", "usual is up to", "unlike training since"]]
-    for one in advice["drift"]:
-        since = "all holds looked at" if one["from_the_start"] else str(one["began"])[:10]
-        name = one["signal"].replace("_", " ")
-        rows.append([name, one["value"], one["limit"], since if one["drifted"] else "–"])
+    rows: list[list[object]] = [["signal", "now", "normally up to", "differs from training since"]]
+    for signal in advice["drift"]:
+        since = "the first hold examined" if signal["from_the_start"] else str(signal["began"])[:10]
+        name = signal["signal"].replace("_", " ")
+        since = since if signal["drifted"] else "–"
+        rows.append([name, signal["value"], signal["limit"], since])
     series = {
-        one["signal"]: [(datetime.fromisoformat(p["until"]), p["value"]) for p in one["series"]]
-        for one in advice["drift"]
-        if one["series"]
+        signal["signal"]: [
+            (datetime.fromisoformat(point["until"]), point["value"]) for point in signal["series"]
+        ]
+        for signal in advice["drift"]
+        if signal["series"]
     }
     limits = {
-        one["signal"]: float("inf") if one["limit"] is None else one["limit"]
-        for one in advice["drift"]
+        signal["signal"]: float("inf") if signal["limit"] is None else signal["limit"]
+        for signal in advice["drift"]
     }
     pictures = {}
     if series:
-        pictures["How far each signal has drifted, window by window; dotted: the usual limit"] = (
-            over_time(scratch / "drift.png", series, limits)
+        pictures["Drift of each signal, window by window; dotted: the normal limit"] = over_time(
+            scratch / "drift.png", series, limits
         )
-    text = advice["warnings"] or ["Nothing has drifted away from what the model was trained on."]
+    text = advice["warnings"] or ["Nothing has drifted from the model's training data."]
     if advice["drift_note"]:
         text = [advice["drift_note"]]
     return Section("Drift", text, [rows] if advice["drift"] else [], pictures)
@@ -55,10 +58,10 @@ def _drift(advice: Mapping[str, Any], scratch: Path) -> Section:
 
 def _feedback(feedback: Mapping[str, Any]) -> list[Section]:
     verdicts: list[list[object]] = [
-        ["verdict", "holds", "followed", "not followed", "open", "released, end known",
-         "succeeded", "chance said", "success rate"]
+        ["verdict", "holds", "followed", "not followed", "open", "released, outcome known",
+         "succeeded", "predicted chance", "success rate"]
     ]  # fmt: skip
-    outcomes: list[list[object]] = [["verdict", "what came of it", "holds"]]
+    outcomes: list[list[object]] = [["verdict", "outcome", "holds"]]
     for verdict, part in feedback["verdicts"].items():
         verdicts.append(
             [verdict, part["holds"], part["followed"], part["not_followed"], part["open"],
@@ -76,23 +79,25 @@ def _feedback(feedback: Mapping[str, Any]) -> list[Section]:
         chances.append(
             [source, part["holds"], part["brier"], part["base_rate"], part["calibration_error"]]
         )
-    said: list[list[object]] = [["chance said", "share that succeeded", "holds"]]
-    said += [[one["said"], one["came"], one["holds"]] for one in feedback["chances"]["reliability"]]
+    reliability: list[list[object]] = [["predicted chance", "share that succeeded", "holds"]]
+    reliability += [
+        [bin["said"], bin["came"], bin["holds"]] for bin in feedback["chances"]["reliability"]
+    ]
     text = [
-        f"In the last {feedback['days']:.0f} days advice was given on {feedback['holds']:,} holds "
-        f"before they ended, of which {feedback['open']:,} are still open. "
-        f"{feedback['looked_back']:,} holds were asked about only after they had ended, and "
-        f"{feedback['not_found']:,} answers are about holds that are not in the store; neither "
-        "counts."
+        f"In the last {feedback['days']:.0f} days, advice was given on {feedback['holds']:,} holds "
+        f"before they ended; {feedback['open']:,} of them are still open. "
+        f"{feedback['looked_back']:,} holds were asked about only after they ended, and "
+        f"{feedback['not_found']:,} answers concern holds that are not in the store; neither "
+        "kind counts."
     ]
     return [
-        Section("What came of the advice", text, [verdicts, outcomes]),
+        Section("Outcomes of the advice", text, [verdicts, outcomes]),
         Section(
             "How good the probabilities were",
             [
                 "For releases with a known outcome. Holds with the verdict FIX are left out: they "
                 "may have been repaired before the release."
             ],
-            [chances, said if len(said) > 1 else []],
+            [chances, reliability if len(reliability) > 1 else []],
         ),
     ]

@@ -1,4 +1,4 @@
-"""The hold to judge, from a live job ad, a store or an event log."""
+"""A hold to judge, from a live job ad, a store or an event log."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class Hold:
     reason: str
     template: str  # the reason with hosts, paths and numbers taken out
     family: Family
-    owner: str  # empty if not known
-    point: str  # the execution point where it was held; empty if not known
+    owner: str  # empty if unknown
+    point: str  # the execution point where it was held; empty if unknown
     ad: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the live job ad, if any
     episode: KeptEpisode | None = field(default=None, repr=False)
-    kept: KeptEpisodes | None = field(default=None, repr=False)  # where the episode is from
+    kept: KeptEpisodes | None = field(default=None, repr=False)  # where the episode comes from
     missing: str = ""  # what would improve the answer, and how to get it
     past: bool = False  # judged as of the hold: nothing later counts
 
     @property
     def template_id(self) -> int | None:
-        """The template's number, where episodes are kept."""
+        """The template's number; None without an episode."""
         return self.episode.template_id if self.episode else None
 
     def feature(self, name: str) -> float | None:
-        """Return a feature of the hold, None if it is not known."""
+        """Return a feature of the hold; None if it is unknown."""
         if self.episode is None or self.kept is None:
             return None
-        place = _places(self.kept).get(name)
+        place = _indexes(self.kept).get(name)
         value = np.nan if place is None else float(self.episode.features[place])
         return None if np.isnan(value) else value
 
@@ -63,19 +63,19 @@ class Hold:
         row = self.episode.features
         if self.kept is None or self.kept.feature_names == FEATURE_NAMES:
             return row
-        places = _places(self.kept)
+        places = _indexes(self.kept)
         known = [row[places[name]] if name in places else np.nan for name in FEATURE_NAMES]
         return np.array(known, np.float32)
 
 
-_known_places: dict[tuple[str, ...], dict[str, int]] = {}
+_feature_indexes: dict[tuple[str, ...], dict[str, int]] = {}
 
 
-def _places(kept: KeptEpisodes) -> dict[str, int]:
+def _indexes(kept: KeptEpisodes) -> dict[str, int]:
     names = kept.feature_names
-    if names not in _known_places:
-        _known_places[names] = {name: place for place, name in enumerate(names)}
-    return _known_places[names]
+    if names not in _feature_indexes:
+        _feature_indexes[names] = {name: index for index, name in enumerate(names)}
+    return _feature_indexes[names]
 
 
 def hold_of_episode(episode: KeptEpisode, kept: KeptEpisodes, past: bool = False) -> Hold:
@@ -104,12 +104,12 @@ def hold_of_ad(
     kept: KeptEpisodes | None = None,
     missing: str = "",
 ) -> Hold:
-    """Return the hold of a live job ad; the ad outranks the episode from its events."""
+    """Return the hold of a live job ad; where they differ, the ad outranks the episode."""
     code, subcode = ad.get("HoldReasonCode"), ad.get("HoldReasonSubCode")
     text = str(ad.get("HoldReason", ""))
     reason = parse_reason(text, code, subcode)
-    # A slot's name starts with its own part. The rest names the execution point, also where several
-    # share a machine.
+    # slot1_2@ep1@host: what follows the slot names the execution point, also if several share a
+    # machine.
     slot = reason.point or str(ad.get("LastRemoteHost", ""))
     point = episode.point if episode else re.sub(r"^slot[^@]*@", "", slot)
     return Hold(
@@ -130,7 +130,7 @@ def hold_of_ad(
     )
 
 
-# HTCondor 25 counts one hold with these codes several times in NumHolds.
+# HTCondor 25 counts a hold with one of these codes several times in NumHolds.
 OVERCOUNTED = (
     HoldCode.JOB_POLICY,
     HoldCode.SYSTEM_POLICY,

@@ -22,7 +22,7 @@ class WantedJobs:
     access_point: str | None = None
 
     def includes(self, cluster: int, proc: int) -> bool:
-        """Tell whether a job is one of these."""
+        """Tell whether a job is among these."""
         if cluster != self.cluster:
             return False
         return self.first is None or self.first <= proc <= (self.last or self.first)

@@ -1,7 +1,7 @@
 """Whether the model still fits this access point: drift, and how good its advice was.
 
-`status` shows this. Only the newest holds count, so that the answer takes a second or two whatever
-the size of the store.
+`status` shows this. Only the newest holds count, so that it takes a second or two whatever the
+size of the store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from condor_advice.model.registry.manifest import ModelFiles
 
 NEWEST_HOLDS = 12_000
-# How many of the holds with a known outcome are predicted, spread evenly over time.
+# At most this many holds with a known outcome are predicted, spread evenly over time.
 MOST_PREDICTED = 3_000
 FEEDBACK_DAYS = 90.0
 _WORDS = {
@@ -30,45 +30,45 @@ _WORDS = {
 
 
 def health(store: Store, now: float) -> dict[str, Any]:
-    """Return drift and feedback of the model in use; a problem with one never hides the other."""
-    found: dict[str, Any] = {"model": None, "drift": [], "drift_note": None, "feedback": None}
+    """Return drift and feedback of the model in use; a failure of one never hides the other."""
+    report: dict[str, Any] = {"model": None, "drift": [], "drift_note": None, "feedback": None}
     kept = KeptEpisodes(store)
     try:
         files = _current_model()
-        found["model"] = files.manifest.name
+        report["model"] = files.manifest.name
         if kept.ready:
-            found |= _drift(files, kept)
+            report |= _drift(files, kept)
     except AdviceError as error:
-        found["drift_note"] = str(error)
+        report["drift_note"] = str(error)
     if not kept.ready:
-        found["drift_note"] = (
+        report["drift_note"] = (
             "the store has no hold episodes of this version; run `condor-advice gather` once"
         )
-        return found
+        return report
     try:
-        found["feedback"] = _feedback(kept, store, now)
+        report["feedback"] = _feedback(kept, store, now)
     except AdviceError as error:
-        found["feedback_note"] = str(error)
-    return found
+        report["feedback_note"] = str(error)
+    return report
 
 
-def warnings(found: Mapping[str, Any]) -> list[str]:
+def warnings(health_report: Mapping[str, Any]) -> list[str]:
     """Return a line for each signal that has drifted from training, with its date."""
     lines = []
-    for signal in found["drift"]:
+    for signal in health_report["drift"]:
         if not signal["drifted"]:
             continue
         name = _WORDS[signal["signal"]]
         since = "in all recent holds"
         if not signal["from_the_start"]:
             since = f"since {signal['began'][:10]}"
-        value = f"{signal['value']:.2f}, usual is up to {signal['limit']:.2f}"
+        value = f"{signal['value']:.2f}, normally up to {signal['limit']:.2f}"
         lines.append(f"drift: {name}: unlike the model's training data {since} ({value})")
         lines += [f"  {detail}" for detail in signal["details"]]
     if lines:
         lines.append(
             "  train on this store with `condor-advice train --store FILE --since 90d`: the new "
-            "model is used if it is not worse"
+            "model is used if it is no worse"
         )
     return lines
 
@@ -88,9 +88,7 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
 
     if drift.FILE not in files.content:
         name = files.manifest.name
-        return {
-            "drift_note": f"model {name} has no reference to measure drift against; train it again"
-        }
+        return {"drift_note": f"model {name} has no reference data for drift; train it again"}
     if kept.feature_names != FEATURE_NAMES:
         note = "the store's hold episodes are of another version; run `condor-advice gather` once"
         return {"drift_note": note}
@@ -99,10 +97,10 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
     texts = {_bucket(number): text for number, text in samples.names.templates.items()}
     observed = drift.Observed.of(data, _predicted(HeldModel.load(files.directory), data))
     signals = drift.assess(files.arrays(drift.FILE), observed, texts=texts)
-    found: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
+    result: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
     if all(signal.value is None for signal in signals):
-        found["drift_note"] = f"{len(data):,} holds are too few to measure drift"
-    return found
+        result["drift_note"] = f"{len(data):,} holds are too few to measure drift"
+    return result
 
 
 def _predicted(model: HeldModel, data: HeldData) -> Any:
@@ -139,10 +137,10 @@ def _feedback(kept: KeptEpisodes, store: Store, now: float) -> dict[str, Any]:
     return {"days": FEEDBACK_DAYS, **summarise(join(given, kept))}
 
 
-def feedback_words(found: Mapping[str, Any]) -> Sequence[str]:
-    """Return how good the advice was, as lines for people."""
+def feedback_words(health_report: Mapping[str, Any]) -> Sequence[str]:
+    """Describe how good the advice was, as lines for people."""
     from condor_advice.model.held.feedback import in_words
 
-    if not found["feedback"]:
+    if not health_report["feedback"]:
         return []
-    return in_words(found["feedback"])
+    return in_words(health_report["feedback"])

@@ -1,8 +1,8 @@
 """A site's policies, from its configuration files: deadlines, caps, codes that are final.
 
-`/etc/condor-advice/site.toml` is read first, then `condor-advice/site.toml` in the XDG
-configuration directory, which overrides it. CONDOR_ADVICE_SITE names one file to read instead of
-both. docs/facilitator.md has an example with every setting.
+`/etc/condor-advice/site.toml` comes first; `condor-advice/site.toml` in the XDG configuration
+directory overrides it. CONDOR_ADVICE_SITE names one file to read instead of both.
+docs/facilitator.md has an example with every setting.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Site:
     max_request_memory_mb: float | None = None
     max_request_disk_mb: float | None = None
     fatal_codes: tuple[str, ...] = ()  # "34/102" or "34": never released
-    staff_codes: tuple[str, ...] = ()  # the staff decides about these
+    staff_codes: tuple[str, ...] = ()  # staff decide about these
     release_above: float | None = None  # instead of the model's own threshold
-    retry_minutes: float = 10.0  # per hold, before a transient cause is tried again
-    stale_minutes: float = 60.0  # a note says when the store is older
-    show_others: bool = False  # list other people's jobs from a store that is not one's own
+    retry_minutes: float = 10.0  # per hold, before retrying after a transient cause
+    stale_minutes: float = 60.0  # an older store gets a note
+    show_others: bool = False  # list other users' jobs from somebody else's store
     contact: str = ""  # whom to ask
-    acting: Mapping[str, Any] = field(default_factory=dict)  # limits of --apply: apply/plan.py
+    acting: Mapping[str, Any] = field(default_factory=dict)  # limits on --apply; see apply/plan.py
     sources: tuple[str, ...] = field(default=())  # the files that were read
 
     def is_fatal(self, code: int | None, subcode: int | None) -> bool:
@@ -42,7 +42,7 @@ class Site:
         return _listed(self.fatal_codes, code, subcode)
 
     def is_staffs(self, code: int | None, subcode: int | None) -> bool:
-        """Tell whether the staff decides about a hold code here."""
+        """Tell whether staff decide about a hold code here."""
         return _listed(self.staff_codes, code, subcode)
 
 
@@ -51,7 +51,7 @@ def _listed(codes: tuple[str, ...], code: int | None, subcode: int | None) -> bo
 
 
 def site_files() -> list[Path]:
-    """Return the files to read, if they exist; later ones override earlier ones."""
+    """Return the files to read if they exist; later ones override earlier ones."""
     if named := os.environ.get("CONDOR_ADVICE_SITE"):
         return [Path(named)]
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -67,10 +67,10 @@ def load_site() -> Site:
             raw = path.read_bytes()
         except FileNotFoundError:
             if "CONDOR_ADVICE_SITE" in os.environ:
-                raise UsageError(f"{path}: no such file; CONDOR_ADVICE_SITE names it") from None
+                raise UsageError(f"{path}: no such file; correct CONDOR_ADVICE_SITE") from None
             continue
         except OSError as error:
-            raise UsageError(f"{path}: cannot read it ({error.strerror})") from None
+            raise UsageError(f"{path}: cannot read the file ({error.strerror})") from None
         read = _parse(path, raw)
         if "acting" in read:
             read["acting"] = settings.get("acting", {}) | read["acting"]

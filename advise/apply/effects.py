@@ -1,4 +1,4 @@
-"""Outcomes of releases: from the queue, the schedd's history, the store, or the job's own log."""
+"""Find outcomes of releases in the queue, the schedd's history, the store or the job's log."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ _EFFECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Where to look for the outcomes of actions; any of the places may be missing."""
+class OutcomeSources:
+    """Where to look for the outcomes of actions; any of them may be missing."""
 
     access_point: AccessPoint | None
     store: Path | None
-    margin_seconds: float  # a run this much longer than before its hold got past it
+    margin_seconds: (
+        float  # a run must outlast the earlier one by this much to count as past the hold
+    )
 
-    def at(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Return the actions, those that were open with their outcome so far."""
-        wanted = [action for action in actions if is_open(action)]
-        ads = self._ads(wanted)
-        logs: dict[str, list[JobSequence]] = {}  # jobs of a cluster mostly share one
+    def update(self, actions: Sequence[Action], now: float) -> list[Action]:
+        """Return the actions, with the outcome so far of those that were open."""
+        ads = self._ads([action for action in actions if is_open(action)])
+        logs: dict[str, list[JobSequence]] = {}  # by path: the jobs of a cluster usually share one
         updated = []
         for action in actions:
             if is_open(action):
@@ -66,9 +67,9 @@ class Look:
     def _by_events(
         self, action: Action, logs: dict[str, list[JobSequence]], *, gone: bool
     ) -> Action:
-        """Look into the store, then into the job's own log.
+        """Judge an action by the store, then by the job's own log.
 
-        With `gone`, the job has left the queue; if nothing tells how, the effect is unknown.
+        With `gone`, the job has left the queue; if no event says how, the effect is unknown.
         """
         job = action.advice.job
         for sequence in (*self._stored(job), *_logged(action, logs)):
@@ -97,14 +98,14 @@ class Look:
         return []
 
 
-def wherever_possible(store: Path | None, margin_seconds: float = 60.0) -> Look:
-    """Return a look at the schedd of this machine if it answers, and at what is on disk."""
+def reachable_sources(store: Path | None, margin_seconds: float = 60.0) -> OutcomeSources:
+    """Return the local schedd, if it answers, and the files on disk."""
     try:
         point = AccessPoint.find()
-        point.jobs([(0, 0)], ("ClusterId", "ProcId"))  # finding it does not say that it answers
+        point.jobs([(0, 0)], ("ClusterId", "ProcId"))  # a schedd can be found and still not answer
     except AdviceError:
-        return Look(None, store, margin_seconds)
-    return Look(point, store, margin_seconds)
+        return OutcomeSources(None, store, margin_seconds)
+    return OutcomeSources(point, store, margin_seconds)
 
 
 def is_open(action: Action) -> bool:
@@ -117,20 +118,20 @@ def is_open(action: Action) -> bool:
 
 
 def past_with_effects(
-    look: Look, store: Path | None, now: float, *, since: float = 0.0
+    sources: OutcomeSources, store: Path | None, now: float, *, since: float = 0.0
 ) -> list[Action]:
     """Return all actions with their outcomes, and record new outcomes in their ledgers."""
     recorded = past_actions(store, since=since)
-    after = look.at([action for _, action in recorded], now)
-    for place in {path for path, _ in recorded}:
+    after = sources.update([action for _, action in recorded], now)
+    for ledger_file in {path for path, _ in recorded}:
         changed = [
             new
             for (path, old), new in zip(recorded, after, strict=True)
-            if path == place and new != old
+            if path == ledger_file and new != old
         ]
         if changed:
             # Without write permission the outcomes are still returned.
-            with contextlib.suppress(AdviceError), Ledger(place) as ledger:
+            with contextlib.suppress(AdviceError), Ledger(ledger_file) as ledger:
                 ledger.finish(changed)
     return after
 
@@ -139,12 +140,14 @@ def by_ad(action: Action, ad: Mapping[str, Any], now: float, margin_seconds: flo
     """Judge a release by the job's ad, in the queue or in the schedd's history."""
     status, entered = ad.get("JobStatus"), float(ad.get("EnteredCurrentStatus", now))
     if status == JobStatus.HELD:
-        return _with(action, Effect.HELD_AGAIN, entered)  # the release was seen to be done
+        return _with_effect(
+            action, Effect.HELD_AGAIN, entered
+        )  # the release is known to have been done
     if status == JobStatus.REMOVED:
-        return _with(action, Effect.REMOVED, entered)
+        return _with_effect(action, Effect.REMOVED, entered)
     if status == JobStatus.COMPLETED:
         well = not ad.get("ExitBySignal") and ad.get("ExitCode") == 0
-        return _with(action, Effect.SUCCEEDED if well else Effect.FAILED, entered)
+        return _with_effect(action, Effect.SUCCEEDED if well else Effect.FAILED, entered)
     began = ad.get("JobCurrentStartExecutingDate")
     if (
         status == JobStatus.RUNNING
@@ -153,7 +156,7 @@ def by_ad(action: Action, ad: Mapping[str, Any], now: float, margin_seconds: flo
         and action.advice.code not in AT_THE_END
         and now - began > 1.1 * (action.run_seconds or 0.0) + margin_seconds
     ):
-        return _with(action, Effect.PAST, now)
+        return _with_effect(action, Effect.PAST, now)
     return action
 
 
@@ -162,11 +165,11 @@ def by_episode(action: Action, episode: HoldEpisode) -> Action:
     effect = _EFFECTS.get(outcome_of(episode))
     if effect is None:
         return action
-    return _with(action, effect, episode.aftermath[-1].time.timestamp())
+    return _with_effect(action, effect, episode.aftermath[-1].time.timestamp())
 
 
-def _with(action: Action, effect: Effect, at: float) -> Action:
-    """Return the action with a new effect; the time of an effect already known stays."""
+def _with_effect(action: Action, effect: Effect, at: float) -> Action:
+    """Return the action with a new effect; an effect already known keeps its time."""
     if action.effect is effect:
         return action
     return replace(action, effect=effect, effect_at=at)

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.apply.effects import Look, past_with_effects
+from condor_advice.advise.apply.effects import OutcomeSources, past_with_effects
 from condor_advice.advise.apply.plan import (
     ApplyLimits,
     ApplyPlan,
+    ApplyRequest,
     ApplyStep,
     Case,
     Choice,
-    Standing,
-    Wishes,
+    QueueState,
     make_plan,
 )
 from condor_advice.advise.because import Grounds
@@ -36,8 +36,8 @@ from condor_advice.gather.live import AccessPoint, HeldSince, Refused
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
 
-AT_ONCE = 200  # jobs per request: a constraint that names them stays readable for the schedd
-STANDING_ATTRIBUTES = (
+JOBS_PER_REQUEST = 200  # keeps the constraint that names the jobs short
+STATE_ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "JobStatus", "EnteredCurrentStatus", "HoldReasonCode",
     "HoldReason", "JobCurrentStartDate", "JobCurrentStartExecutingDate", "UserLog", "Iwd",
     "ReleaseReason", "RemoveReason",
@@ -50,12 +50,12 @@ class Applied:
 
     plan: ApplyPlan
     actions: Mapping[JobId, Sequence[Action]]
-    agreed: bool  # False: the answer to the question was no
+    agreed: bool  # False: the caller said no
 
     def failed(self) -> list[Action]:
-        """Return the actions that failed; a job that somebody else handled first is no failure."""
-        wrong = (Result.REFUSED, Result.FAILED)
-        return [a for actions in self.actions.values() for a in actions if a.result in wrong]
+        """Return failed actions; a job that somebody else handled first is not a failure."""
+        failures = (Result.REFUSED, Result.FAILED)
+        return [a for actions in self.actions.values() for a in actions if a.result in failures]
 
     def by_job(self) -> dict[str, dict[str, Any]]:
         """Return what `--json` adds to the advice on each job."""
@@ -75,7 +75,7 @@ class Applied:
 
 
 def action_as_dict(action: Action) -> dict[str, Any]:
-    """Return an action in the form that `--json` prints; `history` prints the same."""
+    """Return an action as `--json` and `history --json` print it."""
     given = action.advice
     return {
         "at": _utc(action.at),
@@ -110,51 +110,51 @@ def apply(
     point: AccessPoint,
     store: Path | None,
     limits: ApplyLimits,
-    wishes: Wishes,
+    request: ApplyRequest,
     agree: Callable[[ApplyPlan], bool],
 ) -> Applied:
     """Act on advice about jobs of one access point, as far as the limits and the caller allow.
 
-    `agree` gets the plan and decides; it is not called when there is nothing to do.
+    `agree` gets the plan and says yes or no; it is not called when there is nothing to do.
     """
     cases = [Case.of(advice, now()) for advice in advices]
-    look = Look(point, store, limits.canary_margin_seconds)
+    sources = OutcomeSources(point, store, limits.canary_margin_seconds)
     since = now() - 3600 * max(24.0, limits.canary_memory_hours)
 
-    def plan(standings: Mapping[JobId, Standing]) -> ApplyPlan:
-        past = past_with_effects(look, store, now(), since=since)
-        return make_plan(cases, standings, past, limits, wishes, now())
+    def plan(states: Mapping[JobId, QueueState]) -> ApplyPlan:
+        past = past_with_effects(sources, store, now(), since=since)
+        return make_plan(cases, states, past, limits, request, now())
 
-    first = plan(standings_of(point, cases))
+    first = plan(queue_states(point, cases))
     if not first.acts():
         return Applied(first, {}, agreed=True)
     if not agree(first):
         return Applied(first, {}, agreed=False)
-    place = ledger_path(store)
-    # While the caller considered the question, a cron job may have acted: of what was agreed to,
-    # only what would still be chosen is done.
-    with _one_at_a_time(place), Ledger(place) as ledger:
+    ledger_file = ledger_path(store)
+    # A cron job may have acted while the caller considered the question, so plan again and do only
+    # what is in both plans.
+    with _one_at_a_time(ledger_file), Ledger(ledger_file) as ledger:
         agreed = {choice.case.job: choice.step for choice in first.acts()}
-        second = plan(standings_of(point, cases))
+        second = plan(queue_states(point, cases))
         chosen = [c for c in second.acts() if agreed.get(c.case.job) is c.step]
-        return Applied(second, _Doing(point, ledger).do(chosen), agreed=True)
+        return Applied(second, _Executor(point, ledger).do(chosen), agreed=True)
 
 
-def standings_of(point: AccessPoint, cases: Sequence[Case]) -> dict[JobId, Standing]:
-    """Return the state of the jobs in the queue, with one query."""
+def queue_states(point: AccessPoint, cases: Sequence[Case]) -> dict[JobId, QueueState]:
+    """Return the jobs' states in the queue, with one query."""
     ids = [(case.job.cluster, case.job.proc) for case in cases]
-    return {live.job: _standing(live.ad) for live in point.jobs(ids, STANDING_ATTRIBUTES)}
+    return {live.job: _queue_state(live.ad) for live in point.jobs(ids, STATE_ATTRIBUTES)}
 
 
-def _standing(ad: Mapping[str, Any]) -> Standing:
+def _queue_state(ad: Mapping[str, Any]) -> QueueState:
     entered = int(ad.get("EnteredCurrentStatus", 0))
     began = ad.get("JobCurrentStartExecutingDate")
     run_seconds = None
-    # The date of an earlier run stays in the ad when a later one ends before it executes.
+    # If a later run ends before it executes, the ad keeps the date of an earlier one.
     if began is not None and began >= ad.get("JobCurrentStartDate", 0):
         run_seconds = max(0.0, float(entered - began))
     log = ad.get("UserLog")
-    return Standing(
+    return QueueState(
         owner=str(ad.get("Owner", "")),
         status=int(ad.get("JobStatus", 0)),
         entered=entered,
@@ -165,12 +165,12 @@ def _standing(ad: Mapping[str, Any]) -> Standing:
     )
 
 
-class _Doing:
+class _Executor:
     """One round of actions, each recorded in the ledger before it is tried."""
 
     def __init__(self, point: AccessPoint, ledger: Ledger) -> None:
         self.point, self.ledger = point, ledger
-        self.mark = secrets.token_hex(3)  # tells our release from somebody else's
+        self.mark = secrets.token_hex(3)  # distinguishes our release from somebody else's
         self.actions: dict[JobId, list[Action]] = defaultdict(list)
 
     def do(self, chosen: Sequence[Choice]) -> dict[JobId, list[Action]]:
@@ -195,8 +195,8 @@ class _Doing:
                     command,
                     choice.batch,
                     choice.canary,
-                    choice.standing.run_seconds if choice.standing else None,
-                    choice.standing.user_log if choice.standing else None,
+                    choice.state.run_seconds if choice.state else None,
+                    choice.state.user_log if choice.state else None,
                 )
                 for choice, command in zip(choices, commands, strict=True)
             ]
@@ -216,9 +216,9 @@ class _Doing:
         ready = []
         for edits, members in groups.items():
             words = " ".join(f"{name} {shlex.quote(value)}" for name, value in edits)
-            for some in _chunks(members):
-                commands = [f"condor_qedit {choice.case.job} {words}" for choice in some]
-                ready += self._edit_alike(edits, self._begin(some, "edit", commands))
+            for chunk in _chunks(members):
+                commands = [f"condor_qedit {choice.case.job} {words}" for choice in chunk]
+                ready += self._edit_alike(edits, self._begin(chunk, "edit", commands))
         return ready
 
     def _edit_alike(
@@ -227,9 +227,9 @@ class _Doing:
         choices = [choice for choice, _ in begun]
         try:
             for name, value in edits:
-                self.point.edit([_held(choice) for choice in choices], name, value)
+                self.point.edit([_held_since(choice) for choice in choices], name, value)
         except Refused as error:
-            if len(begun) > 1:  # one job spoils it for all: find out which
+            if len(begun) > 1:  # one job fails the whole request: find out which
                 return [choice for pair in begun for choice in self._edit_alike(edits, [pair])]
             self._finish([replace(a, result=Result.REFUSED, message=str(error)) for _, a in begun])
             return []
@@ -238,12 +238,12 @@ class _Doing:
             return []
         ready, done = [], []
         names = [name for name, _ in edits]
-        ads = self._ads(choices, (*STANDING_ATTRIBUTES, *names))
+        ads = self._ads(choices, (*STATE_ATTRIBUTES, *names))
         for choice, action in begun:
             ad = ads.get(choice.case.job)
-            if ad is None or not _still(choice, ad):
-                done.append(replace(action, result=Result.TOO_LATE, message=_why_late(ad)))
-            elif all(_same(ad.get(name), value) for name, value in edits):
+            if ad is None or not _is_same_hold(choice, ad):
+                done.append(replace(action, result=Result.TOO_LATE, message=_why_too_late(ad)))
+            elif all(_has_value(ad.get(name), value) for name, value in edits):
                 done.append(replace(action, result=Result.DONE))
                 ready.append(choice)
             else:
@@ -259,37 +259,38 @@ class _Doing:
         command: str,
         do: Callable[[Sequence[HeldSince], str], Any],
     ) -> None:
-        for some in _chunks(choices):
-            begun = self._begin(some, action, [f"{command} {choice.case.job}" for choice in some])
+        for chunk in _chunks(choices):
+            commands = [f"{command} {choice.case.job}" for choice in chunk]
+            begun = self._begin(chunk, action, commands)
             try:
                 for reason, members in _by_reason(begun, self.mark).items():
-                    do([_held(choice) for choice, _ in members], reason)
+                    do([_held_since(choice) for choice, _ in members], reason)
             except AdviceError as error:
                 self._finish(
                     [replace(a, result=Result.FAILED, message=str(error)) for _, a in begun]
                 )
                 continue
-            ads = self._ads(some, STANDING_ATTRIBUTES)
+            ads = self._ads(chunk, STATE_ATTRIBUTES)
             self._finish([self._judged(choice, a, ads) for choice, a in begun])
 
     def _judged(
         self, choice: Choice, action: Action, ads: Mapping[JobId, Mapping[str, Any]]
     ) -> Action:
-        """Return an action with its result, by the mark that it left in the job ad."""
+        """Return an action with its result, judged by the mark it left in the job ad."""
         ad = ads.get(choice.case.job)
         name = "ReleaseReason" if action.action == "release" else "RemoveReason"
         if ad is not None and self.mark in str(ad.get(name, "")):
             return replace(action, result=Result.DONE)
-        if ad is not None and _still(choice, ad):
-            owner = choice.standing.owner if choice.standing else "?"
+        if ad is not None and _is_same_hold(choice, ad):
+            owner = choice.state.owner if choice.state else "?"
             message = f"HTCondor refused: the job belongs to {owner}, or the site limits releases"
             return replace(action, result=Result.REFUSED, message=message)
-        return replace(action, result=Result.TOO_LATE, message=_why_late(ad))
+        return replace(action, result=Result.TOO_LATE, message=_why_too_late(ad))
 
     def _ads(
         self, choices: Sequence[Choice], attributes: Sequence[str]
     ) -> dict[JobId, Mapping[str, Any]]:
-        """Return the ads of jobs in the queue, or that left it a moment ago."""
+        """Return the ads of jobs in the queue, and of those that left it a moment ago."""
         jobs = [choice.case.job for choice in choices]
         ids = [(job.cluster, job.proc) for job in jobs]
         with contextlib.suppress(AdviceError):
@@ -303,7 +304,7 @@ class _Doing:
 def _by_reason(
     begun: Sequence[tuple[Choice, Action]], mark: str
 ) -> dict[str, list[tuple[Choice, Action]]]:
-    """Group by the reason written into the job's log: the schedd takes one per request."""
+    """Group by the reason written to the job's log: a request has only one."""
     groups: dict[str, list[tuple[Choice, Action]]] = defaultdict(list)
     for choice, action in begun:
         given = choice.case.given
@@ -315,24 +316,24 @@ def _by_reason(
 
 
 def _chunks(choices: Sequence[Choice]) -> Iterator[Sequence[Choice]]:
-    for first in range(0, len(choices), AT_ONCE):
-        yield choices[first : first + AT_ONCE]
+    for first in range(0, len(choices), JOBS_PER_REQUEST):
+        yield choices[first : first + JOBS_PER_REQUEST]
 
 
-def _held(choice: Choice) -> HeldSince:
-    assert choice.standing is not None
+def _held_since(choice: Choice) -> HeldSince:
+    assert choice.state is not None
     job = choice.case.job
-    return HeldSince(job.cluster, job.proc, choice.standing.entered)
+    return HeldSince(job.cluster, job.proc, choice.state.entered)
 
 
-def _still(choice: Choice, ad: Mapping[str, Any]) -> bool:
-    """Tell whether the job is in the same hold as when it was planned."""
-    assert choice.standing is not None
+def _is_same_hold(choice: Choice, ad: Mapping[str, Any]) -> bool:
+    """Tell whether the job is still in the hold that the plan was made for."""
+    assert choice.state is not None
     entered = ad.get("EnteredCurrentStatus")
-    return ad.get("JobStatus") == JobStatus.HELD and entered == choice.standing.entered
+    return ad.get("JobStatus") == JobStatus.HELD and entered == choice.state.entered
 
 
-def _why_late(ad: Mapping[str, Any] | None) -> str:
+def _why_too_late(ad: Mapping[str, Any] | None) -> str:
     if ad is None or ad.get("JobStatus") == JobStatus.REMOVED:
         return "it had left the queue"
     if ad.get("JobStatus") == JobStatus.HELD:
@@ -340,8 +341,8 @@ def _why_late(ad: Mapping[str, Any] | None) -> str:
     return "somebody else had released it"
 
 
-def _same(value: Any, expression: str) -> bool:
-    """Tell whether an attribute has the value that an expression stands for."""
+def _has_value(value: Any, expression: str) -> bool:
+    """Tell whether an attribute has the value of an expression."""
     import classad2
 
     try:
@@ -353,7 +354,7 @@ def _same(value: Any, expression: str) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(ledger: Path) -> Iterator[None]:
-    """Keep two runs from releasing the same jobs, or canaries of their own, at the same time."""
+    """Keep two runs from acting at once: each would send its own canaries."""
     lock = ledger.with_name(f"{ledger.name}.acting")
     try:
         ledger.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -365,8 +366,8 @@ def _one_at_a_time(ledger: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AdviceError(
-                "another condor-advice is acting on jobs at this moment, so this one did nothing; "
-                "run it again in a while"
+                "another condor-advice is acting on jobs right now, so this one did nothing; "
+                "try again in a minute"
             ) from None
         yield
     finally:
@@ -377,7 +378,7 @@ def _one_at_a_time(ledger: Path) -> Iterator[None]:
 
 
 def summary(plan: ApplyPlan) -> str:
-    """Return what would be done, what waits and what is left alone, one line per kind of job."""
+    """Describe what would be done, what waits and what is left alone, one line per kind of job."""
     lines = []
     if plan.breaker:
         lines.append(click.style(f"stopped: {plan.breaker}", fg="red", bold=True))
@@ -397,21 +398,21 @@ def summary(plan: ApplyPlan) -> str:
 
 
 def question(plan: ApplyPlan, caller: str) -> str:
-    """Return the question whether to do what is planned, in one line."""
+    """Return the one-line question that asks whether to carry out the plan."""
     parts = []
     for step, verb in ((ApplyStep.RELEASE, "release"), (ApplyStep.EDIT, "edit and release"),
                        (ApplyStep.REMOVE, "remove")):  # fmt: skip
         count = sum(choice.step is step for choice in plan.choices)
         if count:
             parts.append(f"{verb} {count} job{'s' if count > 1 else ''}")
-    owners = {choice.standing.owner for choice in plan.acts() if choice.standing}
+    owners = {choice.state.owner for choice in plan.acts() if choice.state}
     whose = f" of {', '.join(sorted(owners))}" if owners != {caller} else ""
     text = ", ".join(parts)
     return f"{text[:1].upper()}{text[1:]}{whose}?"
 
 
 def outcome(applied: Applied) -> str:
-    """Return what was done, and by job what did not work."""
+    """Describe what was done, and for each job what did not work."""
     lines = []
     done: dict[str, list[str]] = defaultdict(list)
     for job, actions in applied.actions.items():

@@ -1,4 +1,4 @@
-"""The options with which `condor-advice` acts on its advice, and the dialogue with the caller."""
+"""The options that make `condor-advice` act on its advice, and the dialogue with the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     click.option(
-        "--apply", "acts", is_flag=True, help="Act on the advice, after a summary and a question."
+        "--apply",
+        "acts",
+        is_flag=True,
+        help="Act on the advice, after showing a summary and asking.",
     ),
     click.option("--yes", is_flag=True, help="With --apply: do not ask."),
     click.option(
@@ -26,8 +29,12 @@ _OPTIONS = (
         metavar="P",
         help="With --apply: release only jobs whose chance of success is at least P.",
     ),
-    click.option("--fix", is_flag=True, help="With --apply: also edit and release jobs to fix."),
-    click.option("--remove", is_flag=True, help="With --apply: also remove jobs to remove."),
+    click.option(
+        "--fix", is_flag=True, help="With --apply: also edit and release jobs with verdict FIX."
+    ),
+    click.option(
+        "--remove", is_flag=True, help="With --apply: also remove jobs with verdict REMOVE."
+    ),
 )
 
 
@@ -44,7 +51,7 @@ def apply_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(slots=True)
 class Acting:
-    """Acts on advice as the options say; after one agreement `--watch` no longer asks."""
+    """Acts on advice as the options say; `--watch` asks only until the caller agrees once."""
 
     acts: bool
     yes: bool
@@ -55,21 +62,21 @@ class Acting:
     failures: list[str] = field(default_factory=list)
 
     def check(self, **elsewhere: object) -> None:
-        """Refuse options that contradict each other, before any work is done.
+        """Reject options that contradict each other, before any work is done.
 
-        `elsewhere` are options that take the answer from other places than the queue.
+        `elsewhere` are the options that answer from something other than the queue.
         """
         if not self.acts:
             given = {"yes": self.yes, "fix": self.fix, "remove": self.remove}
             for name, is_given in (given | {"confidence": self.confidence is not None}).items():
                 if is_given:
-                    raise UsageError(f"--{name} says how to act; add --apply")
+                    raise UsageError(f"--{name} works only together with --apply")
             return
         for name, value in elsewhere.items():
             if value:
                 raise UsageError(
-                    f"--apply acts on the queue as it is now; leave out --{name} "
-                    "(CONDOR_ADVICE_STORE names the store to learn from)"
+                    f"--apply acts on the queue as it is now, so it excludes --{name}; "
+                    "CONDOR_ADVICE_STORE names the store to use for evidence"
                 )
         if not self.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError(
@@ -77,24 +84,24 @@ class Acting:
             )
 
     def on(self, advices: Sequence[Advice]) -> dict[str, dict[str, Any]]:
-        """Act, report what was done, and return what `--json` shows of it, by job."""
+        """Act, report what was done, and return by job what `--json` shows of it."""
         from condor_advice.advise.apply.execute import apply, outcome, summary
-        from condor_advice.advise.apply.plan import ApplyLimits, Wishes
+        from condor_advice.advise.apply.plan import ApplyLimits, ApplyRequest
         from condor_advice.advise.site import load_site
         from condor_advice.gather.live import AccessPoint, local_access_point
 
         limits = ApplyLimits.read(load_site().acting)
-        wishes = Wishes(self.confidence, self.fix, self.remove)
+        request = ApplyRequest(self.confidence, self.fix, self.remove)
         if any(not advice.hold.ad for advice in advices):
             raise AdviceError(
-                "the schedd did not answer, so there is nothing to act on and nothing was done"
+                "the schedd did not answer, so nothing was done; check that it is running"
             )
         name = advices[0].hold.job.access_point
         point = AccessPoint.find(None if name == local_access_point() else name)
-        applied = apply(advices, point, None, limits, wishes, self._agree)
+        applied = apply(advices, point, None, limits, request, self._agree)
         if not applied.plan.acts():
             self._say(summary(applied.plan))
-            self._say("There is nothing to do now.")
+            self._say("Nothing to do now.")
         self._say(outcome(applied) if applied.agreed else "Nothing was done.")
         self.failures += [
             f"{action.advice.job} ({action.action} {action.result.value})"
@@ -107,7 +114,7 @@ class Acting:
         if self.failures:
             raise ActionsFailed(
                 f"some actions failed: {', '.join(self.failures)}; "
-                "`condor-advice history` says why, and what was done"
+                "`condor-advice history` shows why"
             )
 
     def _agree(self, plan: ApplyPlan) -> bool:

@@ -1,4 +1,4 @@
-"""Decide what to do about advice now: which jobs go first, which wait, which are left alone.
+"""Decide how to act on advice: which jobs go first, which wait, which are left alone.
 
 Nothing here talks to HTCondor. `make_plan` takes the advice, the jobs' current state in the queue,
 and past actions with their outcomes, and returns a choice for each job. Past actions come from the
@@ -25,15 +25,15 @@ from condor_advice.preprocess.holds.hold_reasons import acting_user
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
 
-# Set by administrators through SYSTEM_PERIODIC_HOLD: not to be released as it is.
+# Administrators set these through SYSTEM_PERIODIC_HOLD, so they are not released unchanged.
 SITE_POLICY = (HoldCode.SYSTEM_POLICY, HoldCode.SYSTEM_POLICY_UNDEFINED)
-# Held when its output was transferred: only the job's end shows that it got past that point.
+# Held while output was transferred: only the job's end shows that it got past that point.
 AT_THE_END = (
     HoldCode.TRANSFER_OUTPUT_ERROR,
     HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED,
     HoldCode.POST_SCRIPT_FAILED,
 )
-# Acting asks for more than SAME_HOLD_SECONDS: a job may be released and held again within those.
+# Stricter than SAME_HOLD_SECONDS: within those a job may be released and held again.
 UNCHANGED_HOLD_SECONDS = 2.0
 
 GOOD = (Effect.PAST, Effect.SUCCEEDED)
@@ -42,34 +42,34 @@ BAD = (Effect.HELD_AGAIN, Effect.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class ApplyLimits:
-    """How far acting may go; the section [acting] of the site's configuration."""
+    """Limits on acting: the section [acting] of the site's configuration."""
 
-    confidence: float = 0.5  # release only jobs that succeed with at least this chance
-    canary_above: int = 3  # a group of one reason larger than this sends canaries first
+    confidence: float = 0.5  # release only jobs with at least this chance of success
+    canary_above: int = 3  # a larger group with one hold reason sends canaries first
     canary_jobs: int = 2
-    canary_margin_seconds: float = 60.0  # how much longer than before its hold a canary must run
-    canary_patience_hours: float = 6.0  # how long the rest waits for an undecided canary
-    canary_rest_hours: float = 2.0  # pause after canaries came back, before new ones go
+    canary_margin_seconds: float = 60.0  # a canary must outlast its earlier run by this much
+    canary_patience_hours: float = 6.0  # how long the others wait for an undecided canary
+    canary_rest_hours: float = 2.0  # pause after canaries failed or were held again
     canary_memory_hours: float = 24.0  # older outcomes are ignored
     actions_per_hour: int = 500
     backoff_minutes: float = 5.0  # before the second release, doubled for each further one
     backoff_most_hours: float = 24.0
     most_holds: int = 10  # a job held more often is no longer released
     breaker_window_minutes: float = 60.0
-    breaker_holds: int = 5  # releases that came back within the window ...
-    breaker_share: float = 0.5  # ... and make up more than this share open the breaker
+    breaker_holds: int = 5  # releases held again within the window ...
+    breaker_share: float = 0.5  # ... open the breaker if they exceed this share
     leave_codes: tuple[int, ...] = ()
     leave_reasons: tuple[str, ...] = ()  # regular expressions, case ignored
 
     @classmethod
     def read(cls, section: Mapping[str, Any]) -> ApplyLimits:
-        """Take limits from configuration; an unknown or impossible one is an error."""
+        """Read limits from the configuration; an unknown or impossible one is an error."""
         known = {setting.name for setting in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in section.items():
             if name not in known:
                 raise UsageError(
-                    f"[acting] {name}: no such setting; known are {', '.join(sorted(known))}"
+                    f"[acting] {name}: unknown setting; known are {', '.join(sorted(known))}"
                 )
             default = getattr(cls(), name)
             if isinstance(default, tuple):
@@ -77,7 +77,7 @@ class ApplyLimits:
                     raise UsageError(f"[acting] {name} = {value!r}: write a list, as in [1, 2]")
                 values[name] = tuple(value)
             elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise UsageError(f"[acting] {name} = {value!r}: must be a number of at least 0")
+                raise UsageError(f"[acting] {name} = {value!r}: must be a number, at least 0")
             else:
                 values[name] = type(default)(value)
         for text in values.get("leave_reasons", ()):
@@ -88,7 +88,7 @@ class ApplyLimits:
         return cls(**values)
 
     def wait_seconds(self, hold_number: int) -> float:
-        """Return how long a job must have been held before its release: longer for each hold."""
+        """Return how long a job must stay held before its release; this grows with each hold."""
         if hold_number <= 1:
             return 0.0
         minutes = self.backoff_minutes * 2.0 ** min(hold_number - 2, 30)
@@ -96,8 +96,8 @@ class ApplyLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the caller asked for on the command line."""
+class ApplyRequest:
+    """What the caller allows on the command line."""
 
     confidence: float | None = None
     fix: bool = False
@@ -105,32 +105,32 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of a job in the queue now."""
+class QueueState:
+    """The current state of a job in the queue."""
 
     owner: str
     status: int
     entered: int  # EnteredCurrentStatus
     code: int | None
     reason: str
-    run_seconds: float | None  # how far it had run when it was held
+    run_seconds: float | None  # how long it had run when it was held
     user_log: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Advice about one held job, in the terms that acting needs."""
+    """Advice on one held job, reduced to what acting needs."""
 
     given: GivenAdvice
     label: str  # the reason in a few words
     edits: tuple[tuple[str, str], ...]  # attribute and expression
-    by_hand: bool  # a part of the remedy cannot be done with HTCondor's commands
+    by_hand: bool  # part of the remedy cannot be done with HTCondor's commands
     not_before: float | None  # the advice is to wait until then
-    gone: bool = False  # the cause is gone, which the chance does not take into account
+    gone: bool = False  # the cause is gone; p_success does not reflect that
 
     @classmethod
     def of(cls, advice: Advice, at: float) -> Case:
-        """Take from an advice what acting needs; it is given at a time in UTC seconds."""
+        """Build a case from advice given at a time in UTC seconds."""
         remedy = advice.remedy
         when = remedy.not_before
         return cls(
@@ -144,17 +144,17 @@ class Case:
 
     @property
     def job(self) -> JobId:
-        """The job it is about."""
+        """The job."""
         return self.given.job
 
     @property
     def verdict(self) -> Verdict:
-        """What the advice is."""
+        """The verdict of the advice."""
         return Verdict(self.given.verdict)
 
 
 class ApplyStep(Enum):
-    """What is chosen for a job."""
+    """What to do with a job."""
 
     RELEASE = "release"
     EDIT = "edit and release"
@@ -168,14 +168,14 @@ ACTS = (ApplyStep.RELEASE, ApplyStep.EDIT, ApplyStep.REMOVE)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is done about one job now, and why."""
+    """What to do with one job now, and why."""
 
     case: Case
     step: ApplyStep
     grounds: Grounds
     canary: bool = False
-    until: float | None = None  # when waiting ends, if that is known
-    standing: Standing | None = None
+    until: float | None = None  # when waiting ends, if known
+    state: QueueState | None = None
 
     @property
     def why(self) -> str:
@@ -184,13 +184,13 @@ class Choice:
 
     @property
     def batch(self) -> str:
-        """The name of its group in the ledger."""
+        """The name of the job's group in the ledger."""
         return batch_of(self.case.given)
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyPlan:
-    """A choice for each job, and what stops all releases, if something does."""
+    """A choice for each job, and what stops all releases, if anything."""
 
     choices: tuple[Choice, ...]
     breaker: Grounds | None = None  # why nothing is released now
@@ -207,16 +207,15 @@ def batch_of(given: GivenAdvice) -> str:
 
 def make_plan(
     cases: Sequence[Case],
-    standings: Mapping[JobId, Standing],
+    states: Mapping[JobId, QueueState],
     past: Sequence[Action],
     limits: ApplyLimits,
-    wishes: Wishes,
+    request: ApplyRequest,
     now: float,
 ) -> ApplyPlan:
     """Choose for each job, in the order of the cases.
 
-    `past` are past actions with their outcomes so far; a job without a standing has left the
-    queue.
+    `past` are earlier actions with their outcomes so far. A job without a state has left the queue.
     """
     breaker = open_breaker(past, limits, now)
     room = limits.actions_per_hour - sum(
@@ -228,44 +227,44 @@ def make_plan(
     choices: dict[JobId, Choice] = {}
     groups: dict[str, list[Choice]] = defaultdict(list)
     for case in cases:
-        standing = standings.get(case.job)
-        choice = _alone(case, standing, limits, wishes, now)
+        state = states.get(case.job)
+        choice = _choose_alone(case, state, limits, request, now)
         choices[case.job] = choice
         if choice.step in ACTS:
             groups[choice.batch].append(choice)
     for batch, members in groups.items():
-        for choice in _together(batch, members, past, limits, now):
+        for choice in _choose_in_group(batch, members, past, limits, now):
             if breaker and choice.step in (ApplyStep.RELEASE, ApplyStep.EDIT):
-                choice = _instead(choice, ApplyStep.WAIT, breaker)
+                choice = _with_step(choice, ApplyStep.WAIT, breaker)
             choices[choice.case.job] = choice
-    # Canaries first: if the hourly cap cuts the list, their outcomes are worth most.
+    # Canaries first: if the hourly cap cuts the list, their outcomes tell the most.
     acting = sorted((c for c in choices.values() if c.step in ACTS), key=lambda c: not c.canary)
     for choice in acting[max(0, room) :]:
         cap = StepReason.HOURLY_CAP.given(cap=limits.actions_per_hour)
-        choices[choice.case.job] = _instead(choice, ApplyStep.WAIT, cap)
+        choices[choice.case.job] = _with_step(choice, ApplyStep.WAIT, cap)
     return ApplyPlan(tuple(choices[case.job] for case in cases), breaker)
 
 
-def _alone(
-    case: Case, standing: Standing | None, limits: ApplyLimits, wishes: Wishes, now: float
+def _choose_alone(
+    case: Case, state: QueueState | None, limits: ApplyLimits, request: ApplyRequest, now: float
 ) -> Choice:
     """Choose for a job as if it were the only one."""
     given = case.given
 
     def leave(reason: StepReason, **values: object) -> Choice:
-        return Choice(case, ApplyStep.LEAVE, reason.given(**values), standing=standing)
+        return Choice(case, ApplyStep.LEAVE, reason.given(**values), state=state)
 
-    if standing is None:
+    if state is None:
         return leave(StepReason.LEFT_QUEUE)
-    if standing.status != JobStatus.HELD:
+    if state.status != JobStatus.HELD:
         return leave(StepReason.NOT_HELD)
-    if abs(standing.entered - given.held_at) > UNCHANGED_HOLD_SECONDS:
+    if abs(state.entered - given.held_at) > UNCHANGED_HOLD_SECONDS:
         return leave(StepReason.HELD_ANEW)
-    code = standing.code if standing.code is not None else given.code
-    if untouchable := _untouchable(code, standing, limits):
-        return Choice(case, ApplyStep.LEAVE, untouchable, standing=standing)
-    confidence = limits.confidence if wishes.confidence is None else wishes.confidence
-    if case.gone and wishes.confidence is None:
+    code = state.code if state.code is not None else given.code
+    if untouchable := _untouchable(code, state, limits):
+        return Choice(case, ApplyStep.LEAVE, untouchable, state=state)
+    confidence = limits.confidence if request.confidence is None else request.confidence
+    if case.gone and request.confidence is None:
         confidence = 0.0
     if case.verdict is Verdict.RELEASE:
         if given.p_success < confidence:
@@ -276,34 +275,34 @@ def _alone(
     elif case.verdict is Verdict.FIX:
         if case.by_hand or not case.edits:
             return leave(StepReason.NEEDS_OWNER)
-        if not wishes.fix:
+        if not request.fix:
             return leave(StepReason.NEEDS_FIX_OPTION)
         step = ApplyStep.EDIT
     elif case.verdict is Verdict.REMOVE:
-        if not wishes.remove:
+        if not request.remove:
             return leave(StepReason.NEEDS_REMOVE_OPTION)
-        return Choice(case, ApplyStep.REMOVE, StepReason.ADVISED.given(), standing=standing)
+        return Choice(case, ApplyStep.REMOVE, StepReason.ADVISED.given(), state=state)
     else:
         return leave(StepReason.OWNERS_DECISION)
     if given.hold_number > limits.most_holds:
         return leave(StepReason.TOO_MANY_HOLDS, number=given.hold_number, limit=limits.most_holds)
-    due = standing.entered + limits.wait_seconds(given.hold_number)
+    due = state.entered + limits.wait_seconds(given.hold_number)
     waits_for = StepReason.BACKOFF.given(number=given.hold_number)
     if case.not_before is not None and case.not_before > due:
         due, waits_for = case.not_before, StepReason.CAUSE_NEEDS_TIME.given()
     if due > now:
-        return Choice(case, ApplyStep.WAIT, waits_for, until=due, standing=standing)
-    return Choice(case, step, StepReason.ADVISED.given(), standing=standing)
+        return Choice(case, ApplyStep.WAIT, waits_for, until=due, state=state)
+    return Choice(case, step, StepReason.ADVISED.given(), state=state)
 
 
-def _untouchable(code: int | None, standing: Standing, limits: ApplyLimits) -> Grounds | None:
-    """Return why nobody but its holder should touch this hold; None if anybody may.
+def _untouchable(code: int | None, state: QueueState, limits: ApplyLimits) -> Grounds | None:
+    """Return why this hold must be left alone; None if it need not be.
 
-    A person holds it on purpose, it has not begun, it is still being spooled, or the site says so.
+    A person held the job, it was submitted on hold, it is being spooled, or the site says so.
     """
     if code == HoldCode.USER_REQUEST:
-        holder = acting_user(standing.reason)
-        if holder and holder.split("@")[0] != standing.owner:
+        holder = acting_user(state.reason)
+        if holder and holder.split("@")[0] != state.owner:
             return StepReason.SOMEBODY_HOLDS.given(holder=holder)
         return StepReason.OWNER_HOLDS.given()
     if code == HoldCode.SUBMITTED_ON_HOLD:
@@ -313,28 +312,28 @@ def _untouchable(code: int | None, standing: Standing, limits: ApplyLimits) -> G
     if code in limits.leave_codes:
         return StepReason.SITE_LEAVES_CODE.given(code=code)
     for pattern in limits.leave_reasons:
-        if re.search(pattern, standing.reason, re.IGNORECASE):
+        if re.search(pattern, state.reason, re.IGNORECASE):
             return StepReason.SITE_LEAVES_REASON.given(pattern=pattern)
     return None
 
 
-def _together(
+def _choose_in_group(
     batch: str, members: Sequence[Choice], past: Sequence[Action], limits: ApplyLimits, now: float
 ) -> list[Choice]:
-    """Send canaries first where many jobs share a reason, and the rest once they succeed."""
+    """Send canaries first where many jobs share a reason; send the rest once they succeed."""
     if members[0].step is ApplyStep.REMOVE:
         return list(members)
     group = _Group.of(batch, past, limits, now)
     if group.waiting:
         named = ", ".join(str(action.advice.job) for action in group.waiting[:3])
         running = StepReason.CANARIES_RUNNING.given(canaries=named)
-        return [_instead(choice, ApplyStep.WAIT, running) for choice in members]
+        return [_with_step(choice, ApplyStep.WAIT, running) for choice in members]
     if group.good > group.bad:
         return list(members)
     if group.bad and group.rests_until > now:
         back = StepReason.CANARIES_CAME_BACK.given(bad=group.bad, decided=group.bad + group.good)
         return [
-            _instead(choice, ApplyStep.WAIT, back, until=group.rests_until) for choice in members
+            _with_step(choice, ApplyStep.WAIT, back, until=group.rests_until) for choice in members
         ]
     if len(members) <= limits.canary_above:
         return list(members)
@@ -342,16 +341,16 @@ def _together(
     goes_first = StepReason.CANARY_FIRST.given(jobs=len(members))
     waits = StepReason.CANARIES_GO_FIRST.given(canaries=len(first))
     return [
-        _instead(choice, choice.step, goes_first, canary=True)
+        _with_step(choice, choice.step, goes_first, canary=True)
         if choice.case.job in first
-        else _instead(choice, ApplyStep.WAIT, waits)
+        else _with_step(choice, ApplyStep.WAIT, waits)
         for choice in members
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What past actions tell about a group."""
+    """What past actions show about a group."""
 
     waiting: Sequence[Action] = field(default_factory=tuple)  # canaries, undecided
     good: int = 0
@@ -360,9 +359,9 @@ class _Group:
 
     @classmethod
     def of(cls, batch: str, past: Sequence[Action], limits: ApplyLimits, now: float) -> _Group:
-        """Sum up recent releases for this reason and their outcomes."""
+        """Summarise recent releases of the group and their outcomes."""
         since = now - 3600 * limits.canary_memory_hours
-        lately = [
+        recent = [
             action
             for action in past
             if action.batch == batch
@@ -373,15 +372,15 @@ class _Group:
         patience = now - 3600 * limits.canary_patience_hours
         waiting = [
             action
-            for action in lately
+            for action in recent
             if action.canary and action.effect is Effect.WAITING and action.at > patience
         ]
-        good = sum(action.effect in GOOD for action in lately)
-        bad = [action for action in lately if action.effect in BAD]
+        good = sum(action.effect in GOOD for action in recent)
+        bad = [action for action in recent if action.effect in BAD]
         last = max((action.effect_at or action.at for action in bad), default=-math.inf)
-        # Once more succeeded than came back, nobody waits for the slower ones.
-        still = () if good > len(bad) else tuple(waiting)
-        return cls(still, good, len(bad), last + 3600 * limits.canary_rest_hours)
+        # Once successes outnumber failures and holds, nobody waits for the slower ones.
+        undecided = () if good > len(bad) else tuple(waiting)
+        return cls(undecided, good, len(bad), last + 3600 * limits.canary_rest_hours)
 
 
 def _canaries(members: Sequence[Choice], count: int) -> list[Choice]:
@@ -400,7 +399,7 @@ def _canaries(members: Sequence[Choice], count: int) -> list[Choice]:
 
 
 def open_breaker(past: Sequence[Action], limits: ApplyLimits, now: float) -> Grounds | None:
-    """Return why nothing is to be released now: too many releases came back held."""
+    """Return why nothing may be released now: too many releases were held again."""
     since = now - 60 * limits.breaker_window_minutes
     decided = [
         action
@@ -417,7 +416,7 @@ def open_breaker(past: Sequence[Action], limits: ApplyLimits, now: float) -> Gro
     )
 
 
-def _instead(
+def _with_step(
     choice: Choice,
     step: ApplyStep,
     grounds: Grounds,
@@ -425,4 +424,4 @@ def _instead(
     until: float | None = None,
     canary: bool = False,
 ) -> Choice:
-    return Choice(choice.case, step, grounds, canary, until, choice.standing)
+    return Choice(choice.case, step, grounds, canary, until, choice.state)

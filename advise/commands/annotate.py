@@ -1,7 +1,7 @@
 """`condor-advice annotate`: write advice into the ads of held jobs, for `condor_q` and policies.
 
-It is for administrators and runs on the access point, from SCHEDD_CRON or cron. Anybody can then
-run `condor_q -af AdviceVerdict`, and SYSTEM_PERIODIC_RELEASE can use the attributes.
+Administrators run it on the access point, from SCHEDD_CRON or cron. Then anybody can run
+`condor_q -af AdviceVerdict`, and SYSTEM_PERIODIC_RELEASE can use the attributes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError, Unreachable
 
 if TYPE_CHECKING:
@@ -25,20 +26,20 @@ VERDICT, PROBABILITY, SOURCE, AT = (
     "AdviceSource",
     "AdviceAt",
 )
-AT_ONCE = 1000  # jobs per edit
+JOBS_PER_EDIT = 1000
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--constraint", metavar="EXPR", help="Only held jobs that match a ClassAd expression."
+    "--constraint", metavar="EXPR", help="Annotate only held jobs that match a ClassAd expression."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option(
     "--cron",
     is_flag=True,
     help="Print totals as ClassAd attributes, for SCHEDD_CRON to add to the schedd's ad.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -> None:
     """Write the advice into held jobs' ads, for condor_q.
 
@@ -59,16 +60,16 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
         raise Unreachable(
             "the schedd stopped answering, so nothing was written; check that it is running"
         )
-    before = {live.job: live for live in _annotated(point, advices)}
+    current = {live.job: live for live in _held_ads(point, advices)}
     changed = [
         advice for advice in advices
-        if advice.hold.job in before and not _says_so(before[advice.hold.job], advice)
+        if advice.hold.job in current and not _is_current(current[advice.hold.job], advice)
     ]  # fmt: skip
     refused = [] if dry_run else _write(point, changed, int(now()))
     if not dry_run:
         remember([advice for advice in changed if str(advice.hold.job) not in refused])
     counts = Counter(advice.verdict.value for advice in advices)
-    found = {
+    totals = {
         "held": len(advices),
         "written": 0 if dry_run else len(changed) - len(refused),
         "unchanged": len(advices) - len(changed),
@@ -82,18 +83,18 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
             click.echo(f"Held{verdict.value.capitalize()} = {counts[verdict.value]}")
         click.echo(f"HeldAt = {int(now())}\n-")
     elif as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(totals))
     else:
-        _print(found, dry_run)
+        _print(totals, dry_run)
     if refused:
         raise AdviceError(
-            f"cannot edit {len(refused)} jobs ({', '.join(refused[:5])}...); writing into other "
-            "people's job ads needs a name in QUEUE_SUPER_USERS"
+            f"cannot edit {len(refused)} jobs ({', '.join(refused[:5])}...); only users in "
+            "QUEUE_SUPER_USERS may edit other users' job ads"
         )
 
 
-def _annotated(point: AccessPoint, advices: Sequence[Advice]) -> list[LiveJob]:
-    """Return the jobs' current ads, with one query."""
+def _held_ads(point: AccessPoint, advices: Sequence[Advice]) -> list[LiveJob]:
+    """Return the ads of the jobs that are still held, with one query."""
     jobs = [(advice.hold.job.cluster, advice.hold.job.proc) for advice in advices]
     wanted = ("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", VERDICT, PROBABILITY,
               SOURCE, AT)  # fmt: skip
@@ -110,23 +111,23 @@ def _values(advice: Advice) -> dict[str, str]:
     }
 
 
-def _says_so(live: LiveJob, advice: Advice) -> bool:
+def _is_current(live: LiveJob, advice: Advice) -> bool:
     """Tell whether an ad already has this advice about this hold."""
     ad = live.ad
     if ad.get(AT, 0) < ad.get("EnteredCurrentStatus", 0):
         return False
-    said = {
+    annotated = {
         VERDICT: f'"{ad.get(VERDICT)}"',
         PROBABILITY: f"{float(ad.get(PROBABILITY, -1)):.2f}",
         SOURCE: f'"{ad.get(SOURCE)}"',
     }
-    return said == _values(advice)
+    return annotated == _values(advice)
 
 
 def _write(point: AccessPoint, advices: Sequence[Advice], at: int) -> list[str]:
     """Write the attributes, many jobs in one edit; return the jobs that could not be edited.
 
-    AdviceAt is written last, so that a reader who checks it never sees half an advice.
+    AdviceAt is written last, so that a reader who checks it never sees partial advice.
     """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for advice in advices:
@@ -134,16 +135,18 @@ def _write(point: AccessPoint, advices: Sequence[Advice], at: int) -> list[str]:
             groups[name, value].append(str(advice.hold.job))
     refused: set[str] = set()
     for (name, value), jobs in groups.items():
-        refused |= point.annotate(jobs, name, value, AT_ONCE)
+        refused |= point.annotate(jobs, name, value, JOBS_PER_EDIT)
     written = [str(advice.hold.job) for advice in advices]
-    refused |= point.annotate([job for job in written if job not in refused], AT, str(at), AT_ONCE)
+    refused |= point.annotate(
+        [job for job in written if job not in refused], AT, str(at), JOBS_PER_EDIT
+    )
     return sorted(refused)
 
 
-def _print(found: dict[str, Any], dry_run: bool) -> None:
-    verdicts = ", ".join(f"{count} {name}" for name, count in sorted(found["verdicts"].items()))
-    click.echo(f"{found['held']} held jobs" + (f": {verdicts}" if verdicts else ""))
+def _print(totals: dict[str, Any], dry_run: bool) -> None:
+    verdicts = ", ".join(f"{count} {name}" for name, count in sorted(totals["verdicts"].items()))
+    click.echo(f"{totals['held']} held jobs" + (f": {verdicts}" if verdicts else ""))
     if dry_run:
-        click.echo(f"{found['would_write']} would be written, {found['unchanged']} are unchanged")
+        click.echo(f"{totals['would_write']} would be written, {totals['unchanged']} are unchanged")
     else:
-        click.echo(f"{found['written']} written, {found['unchanged']} unchanged")
+        click.echo(f"{totals['written']} written, {totals['unchanged']} unchanged")

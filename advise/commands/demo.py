@@ -1,4 +1,4 @@
-"""`condor-advice demo`: from a log to advice, with a log that is part of the package."""
+"""`condor-advice demo`: advise on the held jobs of a log that comes with the package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = Path(__file__).resolve().parents[1] / "demo.log"
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def demo(ctx: click.Context) -> None:
-    """Read a real event log into a temporary store and advise on its held jobs."""
+    """Advise on the held jobs of an event log from a real pool."""
     from condor_advice.advise.commands.job import job
     from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 
@@ -28,5 +28,5 @@ def demo(ctx: click.Context) -> None:
             Collector(store, [str(LOG)], access_point="demo", clock=clock, rotations=False).read()
             KeptEpisodes(store).take_up()
             events = sum(store.counts_by_type().values())
-        click.echo(f"{events} events of {LOG.name}, recorded on a real HTCondor pool:\n")
+        click.echo(f"{events} events from {LOG.name}, recorded on a real HTCondor pool:\n")
         ctx.invoke(job, store=str(path))

@@ -1,7 +1,7 @@
-"""Hold episodes from wherever a command names them: stores, logs, recordings, exports.
+"""The options that name sources of hold episodes: stores, logs, recordings, exports.
 
-What `train`, `evaluate` and `model` have in common. Several sources are joined; each is an
-access point of its own to whoever learns from them.
+`train`, `evaluate` and `model` share them. Several sources are joined; to a model, each counts as
+an access point of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the options named."""
+    """The sources that the options name."""
 
     stores: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
@@ -39,8 +40,8 @@ class Sources:
         return bool(self.stores or self.logs or self.recordings or self.exports)
 
     def read(self, otherwise: Sequence[str]) -> HeldData:
-        """Read all that was named, or the shipped recordings of these names."""
-        begin = moment(self.since) if self.since else None  # before the long work begins
+        """Read all named sources; without any, the shipped recordings in `otherwise`."""
+        begin = moment(self.since) if self.since else None  # check these before the slow part
         end = moment(self.until) if self.until else None
         from condor_advice.lab.training_data import recorded
         from condor_advice.model.held.data import join
@@ -68,7 +69,7 @@ def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
 
 
 def moment(text: str) -> int:
-    """Return microseconds of a date, a time, or a length of time back from now ("30d")."""
+    """Convert a date, a time, or how long ago ("30d") to microseconds since the epoch."""
     if text[:-1].isdigit() and text[-1] in "dhw":
         seconds = int(text[:-1]) * {"h": 3600, "d": 86400, "w": 7 * 86400}[text[-1]]
         return int((datetime.now(UTC).timestamp() - seconds) * 1e6)
@@ -76,7 +77,7 @@ def moment(text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no time; write a date (2026-11-16), a time (2026-11-16T08:00), or how "
+            f"{text!r} is not a time; write a date (2026-11-16), a time (2026-11-16T08:00), or how "
             "long ago (30d, 12h, 2w)"
         ) from None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
@@ -84,7 +85,7 @@ def moment(text: str) -> int:
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name sources; the command gets them as one `sources`."""
+    """Add the options that name sources; the command gets them as one argument, `sources`."""
     import functools
 
     @functools.wraps(command)
@@ -103,7 +104,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
         command(sources=sources, **others)
 
     path = click.Path(path_type=Path)
-    found: Callable[..., None] = called
+    decorated: Callable[..., None] = called
     for option in reversed(
         (
             click.option(
@@ -111,32 +112,35 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=path,
                 multiple=True,
                 metavar="FILE",
-                help="A store of gathered logs.",
+                help="A store written by `condor-advice gather`.",
             ),
             click.option(
                 "--log", type=path, multiple=True, metavar="FILE", help="A job event log."
             ),
             click.option(
-                "--recording", multiple=True, metavar="NAME", help="A shipped recording of the lab."
+                "--recording",
+                multiple=True,
+                metavar="NAME",
+                help="A recording that comes with condor-advice.",
             ),
             click.option(
                 "--export",
                 type=path,
                 multiple=True,
                 metavar="DIR",
-                help="What `condor-advice export` wrote.",
-            ),
-            click.option("--access-point", default="", metavar="NAME", help="Whose the logs are."),
-            click.option(
-                "--zone",
-                metavar="ZONE",
-                help="Time zone of logs that are not in UTC. [default: this machine's]",
+                help="A directory written by `condor-advice export`.",
             ),
             click.option(
-                "--since", metavar="WHEN", help="Only holds since then: a date, or 30d, 12h, 2w."
+                "--access-point", default="", metavar="NAME", help="Access point of the logs."
             ),
-            click.option("--until", metavar="WHEN", help="Only holds before then."),
+            zone_option,
+            click.option(
+                "--since",
+                metavar="WHEN",
+                help="Use only holds since then: a date, or 30d, 12h, 2w.",
+            ),
+            click.option("--until", metavar="WHEN", help="Use only holds before then."),
         )
     ):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated

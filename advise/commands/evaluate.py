@@ -1,4 +1,4 @@
-"""`condor-advice evaluate`: how good a model for held jobs is, against simple answers."""
+"""`condor-advice evaluate`: measure a model for held jobs against simple baselines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -24,13 +25,15 @@ _PATH = click.Path(path_type=Path)
     "--model",
     "model_name",
     metavar="NAME|DIR",
-    help="A model of the registry, or a directory. [default: the one that answers]",
+    help="A model in the registry, or a directory. [default: the model in use]",
 )
-@click.option("--bootstrap", default=200, show_default=True, help="Rounds for the intervals.")
-@click.option("--figures", type=_PATH, metavar="DIR", help="Draw PNG pictures into this directory.")
-@click.option("--report", type=_PATH, metavar="FILE", help="Write one HTML page with all of it.")
+@click.option(
+    "--bootstrap", default=200, show_default=True, help="Bootstrap rounds for the intervals."
+)
+@click.option("--figures", type=_PATH, metavar="DIR", help="Write PNG figures to this directory.")
+@click.option("--report", type=_PATH, metavar="FILE", help="Write an HTML page with all results.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def evaluate(
     sources: Sources,
     model_name: str | None,
@@ -40,10 +43,10 @@ def evaluate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Judge a model on hold episodes whose outcome is known.
+    """Evaluate a model on hold episodes with a known outcome.
 
-    Without a source the shipped recording is taken in which every hold was released, and from
-    which no model of ours has learned. On a store that a model was trained on, name --since.
+    Without a source, use the shipped recording in which every hold was released; no shipped model
+    was trained on it. For a store that the model was trained on, add --since.
     """
     from condor_advice.lab.training_data import RANDOMISED
     from condor_advice.model.held import evaluate as held_evaluate
@@ -54,26 +57,26 @@ def evaluate(
     data = sources.read((RANDOMISED,))
     if len(data.labelled) < 2:
         raise CannotTrain(
-            f"{len(data):,} hold episodes, of which {len(data.labelled)} tell what a release as "
-            "is did; there is nothing to judge by: gather more logs"
+            f"cannot evaluate: of {len(data):,} hold episodes, {len(data.labelled)} were released "
+            "unchanged and have a known outcome; gather more logs"
         )
-    found = held_evaluate.evaluate(model, data, bootstrap, seed)
-    found["baselines"] = held_evaluate.evaluate_baselines(data, bootstrap, seed)
-    found["sources"] = list(data.sources)
-    # By name only: but that is how it mostly happens.
-    found["learned_from"] = sorted({*data.sources} & {*model.trained.get("sources", ())})
+    results = held_evaluate.evaluate(model, data, bootstrap, seed)
+    results["baselines"] = held_evaluate.evaluate_baselines(data, bootstrap, seed)
+    results["sources"] = list(data.sources)
+    # Compared by name: this misses renamed sources, but catches the usual mistake.
+    results["learned_from"] = sorted({*data.sources} & {*model.trained.get("sources", ())})
     if figures or report:
         with tempfile.TemporaryDirectory(prefix="condor-advice-") as scratch:
             pictures = _draw(model, data, figures or Path(scratch))
             if report:
-                report.write_text(_page(found, pictures))  # which holds the pictures itself
-                found["report"] = str(report)
+                report.write_text(_page(results, pictures))  # embeds the pictures
+                results["report"] = str(report)
         if figures:
-            found["pictures"] = {caption: str(path) for caption, path in pictures.items()}
+            results["pictures"] = {caption: str(path) for caption, path in pictures.items()}
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(results))
         return
-    _tell(found)
+    _print(results)
 
 
 def _model_directory(name: str | None) -> Path:
@@ -99,67 +102,73 @@ _SHOWN = {
     "calibration_error": "calibration error",
     "accuracy": "accuracy",
     "f1": "F1",
-    "coverage_at_5_percent_risk": "coverage at 5 % risk",
+    "coverage_at_5_percent_risk": "coverage at 5% risk",
     "regret_cpu_hours": "CPU hours lost",
 }
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _print(results: dict[str, Any]) -> None:
     click.echo(
-        f"{found['model']} on {', '.join(found['sources'])}: {found['n_test']:,} episodes of "
-        f"{found['clusters']:,} clusters, {found['base_rate']:.1%} succeeded"
+        f"{results['model']} on {', '.join(results['sources'])}: {results['n_test']:,} episodes of "
+        f"{results['clusters']:,} clusters, {results['base_rate']:.1%} succeeded"
     )
-    if found["learned_from"]:
+    if results["learned_from"]:
         click.echo(
-            f"note: the model learned from {', '.join(found['learned_from'])}, so that these "
-            "figures are better than it is; name other episodes, or --since"
+            f"note: the model learned from {', '.join(results['learned_from'])}, so these "
+            "figures are too good; name other episodes, or add --since"
         )
-    names = ["model", *found["baselines"]]
+    names = ["model", *results["baselines"]]
     click.echo(f"{'':22}" + "".join(f"{name[:14]:>16}" for name in names))
     for key, title in _SHOWN.items():
-        values = [found["figures"][key], *(one[key] for one in found["baselines"].values())]
-        click.echo(f"{title:22}" + "".join(f"{one['value']:16.3f}" for one in values))
-    low, high = found["figures"]["roc_auc"]["interval"]
-    click.echo(f"the model's ROC AUC is between {low:.3f} and {high:.3f} (95 %, by clusters)")
-    said = found["abstention"]
+        values = [
+            results["figures"][key],
+            *(baseline[key] for baseline in results["baselines"].values()),
+        ]
+        click.echo(f"{title:22}" + "".join(f"{figure['value']:16.3f}" for figure in values))
+    low, high = results["figures"]["roc_auc"]["interval"]
     click.echo(
-        f"it is sure of {said['coverage']:.1%} of the episodes, and wrong in "
-        f"{said['wrong_among_confident']:.1%} of these (promised: {said['risk_promised']:.0%})"
+        f"the model's ROC AUC is between {low:.3f} and {high:.3f} (95% interval, by cluster)"
     )
-    hours = ", ".join(f"{name} {value:.1f}" for name, value in found["regret_cpu_hours"].items())
+    abstention = results["abstention"]
+    click.echo(
+        f"it is sure of {abstention['coverage']:.1%} of the episodes, and wrong in "
+        f"{abstention['wrong_among_confident']:.1%} of these (target: at most "
+        f"{abstention['risk_promised']:.0%})"
+    )
+    hours = ", ".join(f"{name} {value:.1f}" for name, value in results["regret_cpu_hours"].items())
     click.echo(f"CPU hours lost: {hours}")
 
 
-def _page(found: dict[str, Any], pictures: dict[str, Path]) -> str:
+def _page(results: dict[str, Any], pictures: dict[str, Path]) -> str:
     from condor_advice.model.html_report import Section, number, page
 
-    head = ["", "model", "95 %", *found["baselines"]]
+    head = ["", "model", "95% interval", *results["baselines"]]
     rows: list[list[object]] = [list(head)]
     for key, title in _SHOWN.items():
-        own = found["figures"][key]
+        own = results["figures"][key]
         between = " to ".join(number(value) for value in own["interval"])
-        others = [number(one[key]["value"]) for one in found["baselines"].values()]
+        others = [number(baseline[key]["value"]) for baseline in results["baselines"].values()]
         rows.append([title, number(own["value"]), between, *others])
-    said = found["abstention"]
+    abstention = results["abstention"]
     return page(
-        f"Model {found['model']}",
+        f"Model {results['model']}",
         [
             Section(
                 "Figures",
                 [
-                    f"{found['n_test']:,} hold episodes of {found['clusters']:,} clusters from "
-                    f"{', '.join(found['sources'])}; {found['base_rate']:.1%} succeeded after a "
-                    "release as is.",
-                    f"The model is sure of {said['coverage']:.1%} of them, and wrong in "
-                    f"{said['wrong_among_confident']:.1%} of these answers; at most "
-                    f"{said['risk_promised']:.0%} was promised.",
+                    f"{results['n_test']:,} hold episodes of {results['clusters']:,} clusters from "
+                    f"{', '.join(results['sources'])}; {results['base_rate']:.1%} succeeded "
+                    "when released unchanged.",
+                    f"The model is sure of {abstention['coverage']:.1%} of them, and wrong in "
+                    f"{abstention['wrong_among_confident']:.1%} of these; the target is "
+                    f"at most {abstention['risk_promised']:.0%}.",
                 ],
                 [rows],
             ),
             Section(
                 "CPU hours lost",
-                ["Against an oracle that knows what a release would do and loses none."],
-                [[["decision", "hours"], *map(list, found["regret_cpu_hours"].items())]],
+                ["Compared with an oracle that knows the outcome of every release and loses none."],
+                [[["decision", "hours"], *map(list, results["regret_cpu_hours"].items())]],
             ),
             Section("Pictures", pictures=pictures),
         ],

@@ -1,4 +1,4 @@
-"""`condor-advice export`: Parquet of events, episodes and features, for training."""
+"""`condor-advice export`: write events, episodes and features as Parquet, for training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from condor_advice.advise.commands.options import json_option, zone_option
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.store import Store, default_store_path
 
@@ -29,21 +30,17 @@ from condor_advice.gather.store import Store, default_store_path
     type=click.Path(),
     help="Export event logs instead of a store; may be given several times.",
 )
-@click.option("--access-point", default="", metavar="NAME", help="Whose jobs the logs' are.")
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs that are not in UTC. [default: this machine's]",
-)
+@click.option("--access-point", default="", metavar="NAME", help="Access point of the logs.")
+@zone_option
 @click.option(
     "--max-steps",
     default=64,
     show_default=True,
     type=click.IntRange(2, 4096),
-    help="Steps of each job that are kept, counted back from the hold.",
+    help="How many steps of each job to keep, counted back from the hold.",
 )
 @click.option("--no-events", is_flag=True, help="Leave out the table of all events.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def export(
     directory: Path,
     store_path: str | None,
@@ -54,10 +51,10 @@ def export(
     no_events: bool,
     as_json: bool,
 ) -> None:
-    """Write events, hold episodes and features as Parquet files into DIR.
+    """Write events, hold episodes and features as Parquet to DIR.
 
-    What came of each hold is beside it, as far as it is known. DIR holds names of people and
-    files, like the store itself: take care where it goes. docs/export.md says what is in it.
+    Each hold comes with its outcome, where known. Like the store, DIR contains user and file
+    names: choose its place with care. docs/export.md describes its content.
     """
     from condor_advice.preprocess.holds.export import export as write
     from condor_advice.preprocess.holds.tensors import TensorSpec
@@ -66,29 +63,29 @@ def export(
     spec = TensorSpec(max_steps=max_steps)
     if logs:
         timeline = log_timeline(logs, Clock(find_zone(zone)), access_point)
-        found = write(timeline, directory, spec, events=not no_events)
+        exported = write(timeline, directory, spec, events=not no_events)
     else:
         with Store(store_path or default_store_path(), readonly=True) as store:
-            found = write(store_timeline(store), directory, spec, events=not no_events)
+            exported = write(store_timeline(store), directory, spec, events=not no_events)
     if as_json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps(asdict(exported)))
         return
     click.echo(
-        f"{found.events:,} events, {found.episodes:,} hold episodes, "
-        f"{found.labelled:,} of them with a known outcome of a release"
+        f"{exported.events:,} events, {exported.episodes:,} hold episodes, "
+        f"{exported.labelled:,} of them with a known outcome after a release"
     )
-    for name, count in sorted(found.outcomes.items(), key=lambda item: -item[1]):
+    for name, count in sorted(exported.outcomes.items(), key=lambda item: -item[1]):
         click.echo(f"  {name.lower().replace('_', ' '):15} {count:,}")
-    odd = {
-        name: found.counts.get(name, 0)
+    oddities = {
+        name: exported.counts.get(name, 0)
         for name in ("duplicates", "submits_not_seen", "out_of_order", "clock_steps")
     }
-    if any(odd.values()):
+    if any(oddities.values()):
         click.echo(
-            "odd: "
+            "oddities: "
             + ", ".join(
-                f"{count:,} {name.replace('_', ' ')}" for name, count in odd.items() if count
+                f"{count:,} {name.replace('_', ' ')}" for name, count in oddities.items() if count
             )
         )
-    if not found.episodes:
-        click.echo("no job was ever held in these logs: there is nothing to learn from yet")
+    if not exported.episodes:
+        click.echo("these logs contain no holds, so there is nothing to learn from yet")

@@ -1,4 +1,4 @@
-"""`condor-advice failures`: failure models from job tables of any scheduler."""
+"""`condor-advice failures`: train and evaluate failure models on any scheduler's job tables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FILE = click.Path(path_type=Path)
 
 
 class ManyFiles(click.Command):
-    """A command whose file options accept several files, as a shell pattern gives them."""
+    """A command whose file options accept several files, as shells expand patterns."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the option before each further file."""
+        """Repeat the option in front of each additional file."""
         options = [p for p in self.params if isinstance(p, click.Option) and p.multiple]
         names = {name for option in options for name in option.opts}
         words: list[str] = []
@@ -38,7 +38,7 @@ class ManyFiles(click.Command):
 
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name job tables and define what counts as failed."""
+    """Add the options that name job tables and define which states count as failed."""
     for option in reversed(
         (
             click.option(
@@ -46,7 +46,7 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=_FILE,
                 multiple=True,
                 metavar="FILE...",
-                help="Standard Workload Format, plain, .gz or .xz.",
+                help="Standard Workload Format file, plain, .gz or .xz.",
             ),
             click.option(
                 "--sacct", type=_FILE, multiple=True, metavar="FILE...", help="Output of sacct -P."
@@ -66,13 +66,15 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="HTCondor history or epoch history files, condor_history -long or "
                 "-json output.",
             ),
-            click.option("--schedd", is_flag=True, help="History of this access point's schedd."),
-            click.option("--store", type=_FILE, help="Store of gathered event logs."),
+            click.option(
+                "--schedd", is_flag=True, help="Read the history of this access point's schedd."
+            ),
+            click.option("--store", type=_FILE, help="A store written by `condor-advice gather`."),
             click.option(
                 "--horizon",
                 default=DEFAULT_HORIZONS,
                 show_default=True,
-                help="Moments to predict at, separated by commas: submit, start, two_minutes, "
+                help="When to predict, separated by commas: submit, start, two_minutes, "
                 "running; or post_mortem (evaluate only), which knows how the job ended.",
             ),
             click.option(
@@ -83,10 +85,10 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
                 "has no other state for failed jobs.",
             ),
             click.option(
-                "--trials", default=20, show_default=True, help="Sets of parameters to try."
+                "--trials", default=20, show_default=True, help="Number of parameter sets to try."
             ),
             click.option(
-                "--seed", default=0, show_default=True, help="Seed of all random choices."
+                "--seed", default=0, show_default=True, help="Seed for all random choices."
             ),
             click.option("--threads", default=2, show_default=True, help="Threads for training."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
@@ -109,10 +111,10 @@ def failures() -> None:
     type=_FILE,
     multiple=True,
     metavar="FILE...",
-    help="Recorded usage instead of job tables: train the in-job hook's model.",
+    help="Recorded usage: train the in-job hook's model instead.",
 )
 @click.option(
-    "--out", type=_FILE, help="Where to write the model: a directory, with --usage a file."
+    "--out", type=_FILE, help="Where to write the model: a directory, or a file with --usage."
 )
 def train(
     usage: tuple[Path, ...],
@@ -126,7 +128,7 @@ def train(
     quiet: bool,
     **sources: Any,
 ) -> None:
-    """Train on all jobs of the tables and write a model that `predict` uses."""
+    """Train on all jobs in the tables and write a model for `predict`."""
     if usage:
         _train_usage(usage, out, seed, as_json)
         return
@@ -143,7 +145,7 @@ def train(
         horizons,
         _labels(failed),
         TrainSettings(trials=trials, seed=seed, threads=threads),
-        say=_say(quiet or as_json),
+        say=_progress(quiet or as_json),
     )
     directory = out or default_directory()
     models.save(directory)
@@ -166,8 +168,8 @@ def train(
     _print_bad_lines(table)
     for name, notes in summary["horizons"].items():
         click.echo(
-            f"{name}: {notes['rows']} jobs, {notes['failed']} failed; ROC AUC on later "
-            f"jobs of the training part {notes['validation_roc_auc']:.3f}"
+            f"{name}: {notes['rows']} jobs, {notes['failed']} failed; validation ROC AUC "
+            f"{notes['validation_roc_auc']:.3f}"
         )
     click.echo(f"model written to {directory}")
 
@@ -178,13 +180,13 @@ def train(
     "--split",
     default=0.6,
     show_default=True,
-    help="Share of the jobs to train on; the later rest is the test.",
+    help="Share of the jobs to train on; later jobs are the test set.",
 )
-@click.option("--precision", type=float, help="Choose the threshold for this precision.")
+@click.option("--precision", type=float, help="Choose the threshold that reaches this precision.")
 @click.option(
     "--cost",
     type=float,
-    help="Choose the threshold so that a missed failure costs this many false alarms.",
+    help="Choose the threshold as if a missed failure cost this many false alarms.",
 )
 @click.option(
     "--bootstrap", default=200, show_default=True, help="Bootstrap rounds for the intervals."
@@ -193,10 +195,10 @@ def train(
 @click.option(
     "--compare", is_flag=True, help="Compare weighting, oversampling, SMOTE and active learning."
 )
-@click.option("--online", is_flag=True, help="Compare a single training with retraining over time.")
+@click.option("--online", is_flag=True, help="Compare training once with retraining over time.")
 @click.option("--sizes", is_flag=True, help="Evaluate suggested memory, disk and run time.")
 @click.option(
-    "--profiles", is_flag=True, help="Show clusters of similar jobs, and try them as features."
+    "--profiles", is_flag=True, help="Show clusters of similar jobs, and test them as features."
 )
 def evaluate(
     horizon: str,
@@ -222,7 +224,7 @@ def evaluate(
     from condor_advice.model.failure.train import TrainSettings
 
     if precision is not None and cost is not None:
-        raise UsageError("--precision and --cost both choose the threshold; give only one")
+        raise UsageError("--precision and --cost exclude each other; both choose the threshold")
     threshold = (
         f"precision_{precision}"
         if precision is not None
@@ -241,7 +243,7 @@ def evaluate(
         settings,
         threshold,
         bootstrap,
-        _say(quiet or as_json),
+        _progress(quiet or as_json),
     )
     fitted = None
     if compare or online or sizes or profiles or report is not None:
@@ -280,7 +282,7 @@ def read_tables(
     schedd: bool = False,
     store: Path | None = None,
 ) -> JobTable:
-    """Read every table named and join them in submit order."""
+    """Read all named tables and join them in submit order."""
     from condor_advice.gather.workloads import (
         concatenate,
         read_condor_history,
@@ -303,7 +305,7 @@ def read_tables(
         tables.append(read_store_jobs(store))
     if not tables:
         raise UsageError(
-            "no job table: give --swf, --sacct, --slurmrestd, --history, --schedd or --store"
+            "no job table named; use --swf, --sacct, --slurmrestd, --history, --schedd or --store"
         )
     return concatenate(tables).in_submit_order()
 
@@ -328,7 +330,7 @@ def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: 
     from condor_advice.model import checkpoint_risk as usage
 
     if out is None:
-        raise UsageError("--usage needs --out FILE: the hook's model is one file")
+        raise UsageError("--usage requires --out FILE: the hook's model is one file")
     summary = usage.train(list(files), out, seed=seed)
     if as_json:
         click.echo(json.dumps({"model": str(out), **summary}))
@@ -342,7 +344,7 @@ def _train_usage(files: tuple[Path, ...], out: Path | None, seed: int, as_json: 
     click.echo(f"usage model written to {out}")
 
 
-def _say(quiet: bool) -> Callable[[str], None]:
+def _progress(quiet: bool) -> Callable[[str], None]:
     return (lambda _text: None) if quiet else (lambda text: click.echo(text, err=True))
 
 
@@ -380,7 +382,7 @@ def _print(figures: dict[str, Any]) -> None:
     for horizon, scores in figures["horizons"].items():
         low, high = scores["intervals"]["roc_auc"]
         console.print(
-            f"{horizon}: ROC AUC {scores['roc_auc']:.3f}, 95 % interval {low:.3f} to "
+            f"{horizon}: ROC AUC {scores['roc_auc']:.3f}, 95% interval {low:.3f} to "
             f"{high:.3f}; threshold {scores['threshold']:.3f} chosen by "
             f"{scores['threshold_chosen_by']}"
         )

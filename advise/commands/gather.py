@@ -14,6 +14,7 @@ from types import FrameType
 
 import click
 
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
 from condor_advice.gather.memory import keep_freed_memory
@@ -28,7 +29,7 @@ _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 
 @click.command()
 @click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path(readable=False))
-@click.option("--follow", "-f", is_flag=True, help="Keep following the logs; end with Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the logs until Ctrl-C.")
 @click.option(
     "--store",
     "store_path",
@@ -39,20 +40,17 @@ _ROTATION = re.compile(r"(?P<log>.+)\.(?:old|\d+)")
 @click.option(
     "--access-point",
     metavar="NAME",
-    help="Whose jobs these are, as its schedd is called. [default: this machine's]",
+    help="Access point of the logs: the name of its schedd. [default: this machine's]",
 )
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs that are not in UTC, such as America/Chicago. "
-    "[default: this machine's]",
-)
+@zone_option
 @click.option(
     "--no-rotations",
     is_flag=True,
-    help="LOG.old, LOG.1, ... are logs of their own, not older parts of LOG.",
+    help="Treat LOG.old, LOG.1, ... as separate logs, not as older parts of LOG.",
 )
-@click.option("--poll", is_flag=True, help="Look for changes every second; do not use inotify.")
+@click.option(
+    "--poll", is_flag=True, help="Check for changes every second instead of using inotify."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per log.")
 def gather(
     logs: tuple[str, ...],
@@ -64,11 +62,11 @@ def gather(
     poll: bool,
     as_json: bool,
 ) -> None:
-    """Read what is new in job event logs into the store.
+    """Read new events from job event logs into the store.
 
-    Rotated parts of a log (LOG.old, LOG.1, ...) are read first. With no LOG, the pool's
-    own EVENT_LOG is read. What was read before is not read again, and what cannot be read
-    any more, because a rotation was missed, is recorded: see `condor-advice status`.
+    Rotated parts of a log (LOG.old, LOG.1, ...) are read first. Without LOG, the pool's EVENT_LOG
+    is read. Nothing is read twice. Events lost because a rotation was missed are recorded: see
+    `condor-advice status`.
     """
     from condor_advice.gather.live import find_event_log, guess_access_point
 
@@ -96,7 +94,7 @@ def gather(
         with _ending_on_signals(collector.stop) as received, _progress(collector) as progress:
             keeper.stop_signals = received
             if follow:
-                _say(f"following {len(collector.gathered)} log(s) into {path}")
+                _print_on_terminal(f"following {len(collector.gathered)} log(s) into {path}")
                 collector.follow(progress)
             else:
                 collector.read(progress)
@@ -113,9 +111,9 @@ def gather(
 
 
 def _without_rotations(logs: Sequence[str]) -> tuple[str, ...]:
-    """Drop `EventLog.1` when `EventLog` is named too, as `EventLog*` does.
+    """Drop `EventLog.1` if `EventLog` is named too, as in `EventLog*`.
 
-    It is a part of that log, and would be read twice.
+    It is a part of that log and would be read twice.
     """
     named = {os.path.abspath(log) for log in logs}
     kept = []
@@ -128,7 +126,7 @@ def _without_rotations(logs: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def _ending_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Stop cleanly on SIGTERM and Ctrl-C; a second signal stops at once, which is safe too."""
+    """Stop cleanly on SIGTERM and Ctrl-C; a second signal stops at once, which is also safe."""
     received: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -174,7 +172,7 @@ def _progress(collector: Collector) -> Iterator[Callable[[int], None]]:
         def advance(size: int) -> None:
             bar.advance(task, size)
             if bar.finished:
-                bar.stop()  # following has no end to show
+                bar.stop()  # following has no end
 
         yield advance
 
@@ -188,9 +186,9 @@ def _warn(result: Gathered) -> None:
     result.reported = len(result.gaps)
 
 
-def _say(words: str) -> None:
+def _print_on_terminal(text: str) -> None:
     if sys.stderr.isatty():
-        click.echo(words, err=True)
+        click.echo(text, err=True)
 
 
 def _as_text(result: Gathered) -> str:

@@ -1,4 +1,4 @@
-"""`condor-advice history`: past actions on held jobs, and their outcomes."""
+"""`condor-advice history`: list past actions on held jobs and their outcomes."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     "--store",
     metavar="FILE",
     type=click.Path(readable=False, path_type=Path),
-    help="The store to read, besides your own ledger.",
+    help="The store to read, in addition to your own ledger.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per action.")
 def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: bool) -> None:
-    """Show what `condor-advice --apply` did, and what came of it.
+    """Show what `condor-advice --apply` did, and the outcomes.
 
     The outcome of a release is looked up in the queue, the schedd's history, the store and the
-    job's own log, as far as they can be reached.
+    job's own log, whichever can be reached.
     """
-    from condor_advice.advise.apply.effects import past_with_effects, wherever_possible
+    from condor_advice.advise.apply import past_with_effects, reachable_sources
     from condor_advice.gather.ledger import now
 
     wanted = [parse_job_id(text) for text in job_ids]
-    look = wherever_possible(store)
-    actions = past_with_effects(look, store, now(), since=now() - 86400 * days)
+    sources = reachable_sources(store)
+    actions = past_with_effects(sources, store, now(), since=now() - 86400 * days)
     shown = [action for action in actions if not wanted or _is_wanted(action, wanted)]
     if as_json:
-        from condor_advice.advise.apply.execute import action_as_dict
+        from condor_advice.advise.apply import action_as_dict
 
         for action in shown:
             click.echo(json.dumps(action_as_dict(action)))
     elif not shown:
-        click.echo(f"Nothing was done with --apply in the last {days:g} days.")
+        click.echo(f"No actions in the last {days:g} days.")
     else:
         _print(shown)
 
@@ -67,7 +67,7 @@ def _is_wanted(action: Action, wanted: Sequence[WantedJobs]) -> bool:
 
 
 def _print(actions: Sequence[Action]) -> None:
-    rows = [("WHEN", "JOB", "ACTION", "RESULT", "WHAT CAME OF IT", "ADVICE")]
+    rows = [("WHEN", "JOB", "ACTION", "RESULT", "OUTCOME", "ADVICE")]
     for action in actions:
         given = action.advice
         first = " first" if action.canary else ""

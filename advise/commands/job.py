@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from condor_advice.advise.apply.options import Acting, apply_options
+from condor_advice.advise.apply import Acting, apply_options
+from condor_advice.advise.commands.options import zone_option
 from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# The schedd serves everybody: do not ask it more often than this.
+# The schedd serves everybody, so do not query it more often.
 WATCH_SECONDS = 60.0
 
 
@@ -46,7 +47,7 @@ def _complete(
 
 
 class Unnamed(click.Command):
-    """A command that is called without its name, so usage and errors leave the name out."""
+    """A command that is called without its name, so usage and errors omit the name."""
 
     def make_context(
         self,
@@ -68,7 +69,7 @@ class Unnamed(click.Command):
     multiple=True,
     metavar="FILE",
     type=click.Path(readable=False),
-    help="Answer from event logs; neither a pool nor a store is needed.",
+    help="Answer from event logs; no pool or store is needed.",
 )
 @click.option(
     "--store",
@@ -86,13 +87,9 @@ class Unnamed(click.Command):
     "number",
     type=click.IntRange(1),
     metavar="N",
-    help="Judge the N-th hold of each job by what was known then (default: the last hold).",
+    help="Judge each job's N-th hold by what was known then. [default: the last]",
 )
-@click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs with local times (default: the machine's).",
-)
+@zone_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
 @click.option(
     "--explain", is_flag=True, help="Show which features and events contributed to the probability."
@@ -117,9 +114,9 @@ def job(
     fix: bool,
     remove: bool,
 ) -> None:
-    """Say whether held jobs are better released, fixed or removed, and why.
+    """Say whether to release, fix or remove held jobs, and why.
 
-    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7. Without one, the schedd is asked for your own
+    JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7. Without a JOBID, the schedd is asked for your
     held jobs.
     """
     if logs and store:

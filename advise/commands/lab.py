@@ -1,4 +1,4 @@
-"""`condor-advice lab`: make hold episodes, on a private pool or in a simulation."""
+"""`condor-advice lab`: produce hold episodes, on a private pool or in a simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Command = Callable[..., None]
 
 
 def new_data_options(seed: str, out: str, as_json: str) -> Callable[[Command], Command]:
-    """Add the options of a command that makes new data: --seed, --out and --json."""
+    """Add the options of a command that produces data: --seed, --out and --json."""
 
     def add(command: Command) -> Command:
         for option in (
@@ -35,7 +35,7 @@ def new_data_options(seed: str, out: str, as_json: str) -> Callable[[Command], C
 
 @click.group()
 def lab() -> None:
-    """Make hold episodes: real ones on a private pool, or simulated ones at scale."""
+    """Produce hold episodes on a private pool or in a simulation."""
 
 
 @lab.command()
@@ -47,28 +47,28 @@ def lab() -> None:
     help="How long to run.",
 )
 @new_data_options(
-    seed="Chooses owners, batches and faults.",
+    seed="Determines owners, batches and faults.",
     out="New directory for the recording.",
     as_json="Print the manifest as one JSON object.",
 )
 @click.option(
     "--randomised-release",
     is_flag=True,
-    help="Release every held job after a random delay, for unbiased truth.",
+    help="Release every held job after a random delay, for unbiased outcomes.",
 )
 @click.option(
     "--behaviour",
     "behaviours",
     multiple=True,
     metavar="NAME=SHARE",
-    help="Share of release_now, release_later, fix, remove or ignore.",
+    help="Set the share of release_now, release_later, fix, remove or ignore.",
 )
 @click.option(
     "--points",
     default="steady,steady,bare,flaky,black-hole,small",
     show_default=True,
     metavar="KIND,...",
-    help="Kinds of execution points, one for each word.",
+    help="Kinds of execution points, one per word.",
 )
 @click.option(
     "--point-prefix",
@@ -81,7 +81,7 @@ def lab() -> None:
     default="stock",
     show_default=True,
     type=click.Choice(["stock", "per-run"]),
-    help="stock also sees the usage of the previous run; per-run does not.",
+    help="stock also counts the previous run's usage; per-run does not.",
 )
 @click.option(
     "--dates",
@@ -102,21 +102,21 @@ def lab() -> None:
     default=22.0,
     show_default=True,
     type=click.FloatRange(min=0.5),
-    help="How many batches to submit.",
+    help="Batches to submit per minute.",
 )
 @click.option(
     "--pace",
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0.05),
-    help="Multiplies every delay; below 1 is faster.",
+    help="Factor on every delay; below 1 is faster.",
 )
 @click.option(
     "--scenario",
     "scenarios",
     multiple=True,
     metavar="NAME",
-    help="Use this scenario only; may be repeated.",
+    help="Use only this scenario; may be repeated.",
 )
 def run(
     minutes: float,
@@ -177,19 +177,19 @@ def run(
     "--use",
     required=True,
     type=click.Choice(["train", "test"]),
-    help="What it is for; test recordings are never trained on.",
+    help="Purpose; models never train on test recordings.",
 )
 @click.option(
     "--into",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of packed recordings; its manifest is updated.",
+    help="Directory of packed recordings, whose manifest is updated.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print its manifest entry as one JSON object."
 )
 def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> None:
-    """Pack a recording into one file; refuse it if it identifies this machine."""
+    """Pack a recording into one file; refuse if it identifies this machine."""
     from condor_advice.lab.recording import ship
 
     entry = ship(recording, name, use, into)
@@ -205,7 +205,7 @@ def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> Non
 @click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of this recording.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
 def list_recordings(table: str | None, as_json: bool) -> None:
-    """List the recordings in the package."""
+    """List the recordings that come with condor-advice."""
     from condor_advice.lab.recording import format_table, shipped
 
     known = shipped()
@@ -264,10 +264,10 @@ def list_scenarios(as_json: bool) -> None:
 @click.option(
     "--profile",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file; by default the profile of the OSPool.",
+    help="Profile, a TOML file. [default: the OSPool's]",
 )
 def simulate(jobs: int, seed: int, out: Path, profile: Path | None, as_json: bool) -> None:
-    """Write simulated event logs, and print how they compare with the profile."""
+    """Write simulated event logs, and compare them with the profile."""
     from condor_advice.lab.simulate import Profile
     from condor_advice.lab.simulate import simulate as run_simulation
 

@@ -1,4 +1,4 @@
-"""`condor-advice model`: which models there are, which one answers, and how that changes."""
+"""`condor-advice model`: list, promote and roll back the models for held jobs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,17 +21,16 @@ if TYPE_CHECKING:
     from condor_advice.model.registry.versions import Registry, Switch, Version
 
 _PATH = click.Path(path_type=Path)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _SWITCHES_SHOWN = 10
 
 
-def _by_either_name(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Take the shipped model by the name that its answers carry, too."""
+def _registry_name(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Accept the shipped model also by the name that its answers carry."""
     from condor_advice.model.registry.places import STARTER
     from condor_advice.model.registry.versions import SHIPPED
 
     if isinstance(value, tuple):
-        return tuple(_by_either_name(ctx, parameter, name) for name in value)
+        return tuple(_registry_name(ctx, parameter, name) for name in value)
     return SHIPPED if value == STARTER.name else value
 
 
@@ -44,26 +44,26 @@ def _by_either_name(ctx: click.Context, parameter: click.Parameter, value: Any) 
 )
 @click.pass_context
 def model(ctx: click.Context, directory: Path | None) -> None:
-    """Look at, promote and roll back the models that answer for held jobs."""
+    """List, promote and roll back models for held jobs."""
     from condor_advice.model.registry.versions import Registry
 
     ctx.obj = Registry(directory)
 
 
 @model.command("list")
-@_JSON
+@json_option
 @click.pass_obj
 def list_models(models: Registry, as_json: bool) -> None:
-    """List all versions, which one answers, and what was switched last."""
+    """List all versions, the one in use, and the latest switches."""
     versions, history = models.versions(), models.history()
     if as_json:
-        found = {
+        listing = {
             "registry": str(models.directory),
             "current": models.current_name(),
             "models": [_version(version) for version in versions],
             "history": [asdict(switch) for switch in history],
         }
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(listing))
         return
     for version in versions:
         mark = "*" if version.current else " "
@@ -73,23 +73,23 @@ def list_models(models: Registry, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("name", required=False, callback=_by_either_name)
-@_JSON
+@click.argument("name", required=False, callback=_registry_name)
+@json_option
 @click.pass_obj
 def show(models: Registry, name: str | None, as_json: bool) -> None:
-    """Show one version: what it was trained on, how good it is, its files. [default: current]"""
+    """Show one version: its training data, its quality, its files. [default: the one in use]"""
     name = name or models.current_name()
     manifest = models.verify(name)
     history = [switch for switch in models.history() if switch.name == name]
     if as_json:
-        found = {
+        listing = {
             "name": name,
             "current": name == models.current_name(),
             "directory": str(models.path(name)),
             "manifest": asdict(manifest),
             "history": [asdict(switch) for switch in history],
         }
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(listing))
         return
     click.echo(f"{name}: {models.path(name)}")
     click.echo(_made(manifest))
@@ -97,8 +97,8 @@ def show(models: Registry, name: str | None, as_json: bool) -> None:
     from condor_advice.model.registry.card import flat_metrics
 
     for part, figures in flat_metrics(manifest.metrics).items():
-        told = ", ".join(f"{key.replace('_', ' ')} {number(one)}" for key, one in figures.items())
-        click.echo(f"{part.replace('_', ' ')}: {told}")
+        listed = [f"{key.replace('_', ' ')} {number(value)}" for key, value in figures.items()]
+        click.echo(f"{part.replace('_', ' ')}: {', '.join(listed)}")
     for file, entry in manifest.files.items():
         click.echo(f"{file}: {entry.bytes:,} bytes, sha256 {entry.sha256}")
     for switch in history:
@@ -106,46 +106,48 @@ def show(models: Registry, name: str | None, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1, callback=_by_either_name)
-@_JSON
+@click.argument("names", metavar="[NAME]...", nargs=-1, callback=_registry_name)
+@json_option
 @click.pass_context
 def verify(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
-    """Check every file of some versions, or of all; exit status 1 if one is damaged."""
+    """Check the files of all or some versions; exit with 1 if one is damaged."""
     models: Registry = ctx.obj
     for name in names:
-        models.path(name)  # says so where there is no such model
-    versions = [one for one in models.versions() if not names or one.name in names]
+        models.path(name)  # raises an error if there is no such model
+    versions = [version for version in models.versions() if not names or version.name in names]
     if as_json:
         problems = {version.name: version.problem for version in versions}
         click.echo(json.dumps({"whole": not any(problems.values()), "problems": problems}))
     else:
         for version in versions:
-            click.echo(f"{version.name}: {version.problem or 'whole'}")
+            click.echo(f"{version.name}: {version.problem or 'intact'}")
     if any(version.problem for version in versions):
         ctx.exit(1)
 
 
 @model.command()
 @click.argument("directory", metavar="DIR", type=_PATH)
-@_JSON
+@json_option
 @click.pass_obj
 def add(models: Registry, directory: Path, as_json: bool) -> None:
-    """Add a model that was written to a directory; it does not answer before it is promoted."""
+    """Add a model from a directory; it is not used until it is promoted."""
     name = models.add(directory)
     click.echo(json.dumps({"added": name}) if as_json else f"{name}: added")
 
 
 @model.command()
-@click.argument("name", callback=_by_either_name)
+@click.argument("name", callback=_registry_name)
 @source_options
-@click.option("--force", is_flag=True, help="Promote it whatever the gate says; this is recorded.")
-@_JSON
+@click.option(
+    "--force", is_flag=True, help="Promote it even if the gate objects; this is recorded."
+)
+@json_option
 @click.pass_context
 def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_json: bool) -> None:
-    """Let a version answer, if it is not worse than the current one on the newest holds.
+    """Use a version from now on, if it is no worse than the current one on the newest holds.
 
-    Both are compared on holds with a known outcome that came after the version's training, by a
-    paired bootstrap over clusters. Without a source the default store is taken.
+    A paired bootstrap over clusters compares both on holds with a known outcome that are newer
+    than the version's training data. Without a source, the default store is used.
     """
     from condor_advice.model.registry.versions import NotPromoted
 
@@ -154,51 +156,53 @@ def promote(ctx: click.Context, sources: Sources, name: str, force: bool, as_jso
     window = _window(sources, force)
     try:
         result = models.promote(name, window, force)
-    except NotPromoted as kept:
+    except NotPromoted as refusal:
         if not as_json:
             raise
-        click.echo(json.dumps({"promoted": False, "gate": kept.result.as_dict()}))
+        click.echo(json.dumps({"promoted": False, "gate": refusal.result.as_dict()}))
         ctx.exit(1)
     if as_json:
         gate = result.as_dict() if result else None
         click.echo(json.dumps({"promoted": True, "forced": force, "gate": gate}))
         return
-    click.echo(f"{name} answers from now on{' (forced)' if force else ''}")
+    click.echo(f"{name} is now in use{' (forced)' if force else ''}")
     if result:
         click.echo(_gate(result))
 
 
 @model.command()
-@_JSON
+@json_option
 @click.pass_obj
 def rollback(models: Registry, as_json: bool) -> None:
-    """Go back to the model that answered before."""
+    """Go back to the model that was in use before."""
     done = models.rollback()
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
     for problem in done.passed_over:
-        click.echo(f"passed over: {problem}", err=True)
-    click.echo(f"{done.back} answers from now on, and {done.left} no longer does")
+        click.echo(f"skipped: {problem}", err=True)
+    click.echo(f"{done.back} is now in use instead of {done.left}")
 
 
 @model.command()
-@click.argument("name", callback=_by_either_name)
-@_JSON
+@click.argument("name", callback=_registry_name)
+@json_option
 @click.pass_obj
 def remove(models: Registry, name: str, as_json: bool) -> None:
-    """Delete a version that does not answer."""
+    """Delete a version that is not in use."""
     models.remove(name)
     click.echo(json.dumps({"removed": name}) if as_json else f"{name}: removed")
 
 
 @model.command()
-@click.argument("name", required=False, callback=_by_either_name)
-@click.option("--out", type=_PATH, metavar="DIR", help="Copy the card with its pictures there.")
-@_JSON
+@click.argument("name", required=False, callback=_registry_name)
+@click.option(
+    "--out", type=_PATH, metavar="DIR", help="Copy the card and its figures to this directory."
+)
+@json_option
 @click.pass_obj
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
-    """Print a version's card: what it was trained on, how good it is, what it is not for."""
+    """Print a version's model card: training data, quality, limits."""
     from condor_advice.model.registry.card import FILE, markdown
     from condor_advice.model.registry.versions import CARD
 
@@ -224,7 +228,7 @@ def card(models: Registry, name: str | None, out: Path | None, as_json: bool) ->
 
 
 def _window(sources: Sources, force: bool) -> HeldData | None:
-    """Read the holds to compare on; with --force none are needed."""
+    """Read the holds to compare on; --force needs none."""
     if not sources.named:
         from condor_advice.gather.store import default_store_path
 
@@ -232,7 +236,7 @@ def _window(sources: Sources, force: bool) -> HeldData | None:
             if force:
                 return None
             raise UsageError(
-                "without holds to compare on no model is promoted; name a store or a log with "
+                "no holds to compare the models on; name a store or a log with "
                 "--store or --log, or use --force"
             )
         sources = replace(sources, stores=(default_store_path(),))
@@ -240,22 +244,22 @@ def _window(sources: Sources, force: bool) -> HeldData | None:
 
 
 def _version(version: Version) -> dict[str, Any]:
-    found = version.manifest
+    manifest = version.manifest
     return {
         "name": version.name,
         "current": version.current,
         "directory": str(version.directory),
         "problem": version.problem,
-        "created": found.created if found else None,
-        "trained_on": dict(found.trained_on) if found else None,
-        "metrics": dict(found.metrics) if found else None,
-        "data_hash": found.data_hash if found else None,
+        "created": manifest.created if manifest else None,
+        "trained_on": dict(manifest.trained_on) if manifest else None,
+        "metrics": dict(manifest.metrics) if manifest else None,
+        "data_hash": manifest.data_hash if manifest else None,
     }
 
 
 def _short(version: Version) -> str:
     if version.manifest is None:
-        return f"CANNOT BE USED: {version.problem}"
+        return f"UNUSABLE: {version.problem}"
     return _made(version.manifest)
 
 
@@ -273,7 +277,7 @@ def _switch(switch: Switch) -> str:
     words = {
         "add": f"{switch.name} added",
         "promote": f"{switch.name} promoted over {switch.before}",
-        "keep": f"{switch.name} not promoted, {switch.before} stayed",
+        "keep": f"{switch.name} not promoted, {switch.before} kept",
         "rollback": f"back to {switch.name} from {switch.before}",
         "remove": f"{switch.name} removed",
     }

@@ -1,4 +1,4 @@
-"""`condor-advice predict`: check a submit file and predict how its jobs do."""
+"""`condor-advice predict`: check a submit file and predict how its jobs will fare."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WithSubmitArguments(click.Command):
     """A command that keeps the arguments after `--` for condor_submit."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the arguments after `--` aside; click would take them for files."""
+        """Set the arguments after `--` aside; click would treat them as files."""
         if "--" in args:
             cut = args.index("--")
             ctx.meta["submit_arguments"] = tuple(args[cut + 1 :])
@@ -39,19 +39,19 @@ class WithSubmitArguments(click.Command):
     metavar="FILE.sub... [-- CONDOR_SUBMIT ARGUMENTS]",
 )
 @click.option(
-    "--model", type=click.Path(path_type=Path), help="Model directory made by `failures train`."
+    "--model", type=click.Path(path_type=Path), help="Model directory written by `failures train`."
 )
-@click.option("--user", help="User whose history counts; by default you.")
+@click.option("--user", help="Use this user's history. [default: yours]")
 @click.option(
     "--quantile",
     default=0.95,
     show_default=True,
-    help="Suggested sizes are enough for this share of similar jobs.",
+    help="Suggest sizes that suffice for this share of similar jobs.",
 )
 @click.option(
     "--ignore", multiple=True, metavar="RULE", help="Skip this lint rule; may be repeated."
 )
-@click.option("--lint-only", is_flag=True, help="Check the file only; predict nothing.")
+@click.option("--lint-only", is_flag=True, help="Check the file; predict nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def predict(
@@ -64,9 +64,10 @@ def predict(
     lint_only: bool,
     as_json: bool,
 ) -> None:
-    """Check submit files: faults, risk of failing, suggested sizes, unusual requests.
+    """Check submit files and predict how their jobs will fare.
 
-    Exits with 1 if a file has a fault for which HTCondor would refuse or hold the job.
+    Shows errors, the risk of failing, suggested sizes and unusual requests. Exits with 1 if
+    HTCondor would refuse or hold a job because of an error in a file.
     """
     from condor_advice.advise.presubmit import predict_submit
 

@@ -1,4 +1,4 @@
-"""`condor-advice status`: the content of the store, the state of each log, the advice so far."""
+"""`condor-advice status`: show the store's content, each log's state, and how good advice was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
 from condor_advice.gather.store import LogStatus, Store, default_store_path
@@ -20,7 +21,7 @@ from condor_advice.gather.tail import unread_behind
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Oddities are counted in full; of each log this many are shown with their place.
+# All oddities are counted; this many per log are shown with their place.
 ODDITIES_SHOWN = 20
 
 
@@ -36,28 +37,29 @@ ODDITIES_SHOWN = 20
     "--report",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write an HTML page with drift over time and how good the advice was.",
+    help="Write an HTML page on drift over time and the quality of the advice.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(store_path: str | None, report: Path | None, as_json: bool) -> None:
-    """Show what the store contains, how far each log is read, and how good the advice was.
+    """Show the state of the store, the logs and the model in use.
 
-    Warns when holds or their outcomes have drifted away from what the model was trained on.
+    Includes how good past advice was. Warns if holds or their outcomes have drifted from the
+    model's training data.
     """
     from condor_advice.advise.model_health import health, warnings
 
     path = store_path or default_store_path()
     with Store(path, readonly=True) as store:
         advice = health(store, time.time())
-        found = _status(store) | {"advice": advice | {"warnings": warnings(advice)}}
+        figures = _status(store) | {"advice": advice | {"warnings": warnings(advice)}}
     if report:
         from condor_advice.advise.health_page import health_page
 
-        report.write_text(health_page(found))
+        report.write_text(health_page(figures))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(figures))
     else:
-        _print(found)
+        _print(figures)
 
 
 def _status(store: Store) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def _status(store: Store) -> dict[str, Any]:
 
 
 def _log(log: LogStatus) -> dict[str, Any]:
-    """Describe one log: how far it is read, and how far behind that is."""
+    """Describe one log: how far it has been read, and how far behind that is."""
     cursor = log.cursor
     size = unread = None
     problem = None
@@ -108,7 +110,7 @@ def _log(log: LogStatus) -> dict[str, Any]:
 
 
 def _lag(log: LogStatus, unread: int | None) -> float | None:
-    """Seconds since the log was read to its end; 0 when nothing is waiting to be read."""
+    """Return the seconds since the log was read to its end; 0 if nothing is unread."""
     if unread is None:
         return None
     return 0.0 if unread == 0 else max(0.0, time.time() - log.cursor.read_at)
@@ -118,17 +120,17 @@ def _bytes_of(path: str | Path) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(figures: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{found['store']}: {found['events']:,} events of {len(found['logs'])} log(s), "
-        f"{found['store_bytes'] / 1e6:,.1f} MB",
+        f"{figures['store']}: {figures['events']:,} events from {len(figures['logs'])} log(s), "
+        f"{figures['store_bytes'] / 1e6:,.1f} MB",
         markup=False,
     )
-    for log in found["logs"]:
+    for log in figures["logs"]:
         console.print(f"\n{log['log']} (access point {log['access_point']})", markup=False)
         console.print(f"  {log['events']:,} events, the last at {_when(log['last_event_at'])}")
         read = f"read to byte {log['read_to']:,} at {_when(log['read_at'])}"
@@ -137,35 +139,37 @@ def _print(found: dict[str, Any]) -> None:
         elif log["unread_bytes"] == 0:
             read += "; nothing unread"
         console.print(f"  {read}")
-    if found["events_by_type"]:
+    if figures["events_by_type"]:
         table = Table(box=None, pad_edge=False)
         table.add_column("event")
-        table.add_column("what")
+        table.add_column("name")
         table.add_column("events", justify="right")
-        for kind, count in found["events_by_type"].items():
+        for kind, count in figures["events_by_type"].items():
             name = JobEventType(int(kind)).name.replace("_", " ").lower()
             table.add_row(kind, name, f"{count:,}")
         console.print()
         console.print(table)
-    for log in found["logs"]:
+    for log in figures["logs"]:
         if log["problem"]:
             console.print(f"\n{log['problem']}", markup=False)
         counted = ", ".join(f"{kind} {count:,}" for kind, count in log["oddities"].items())
         if counted:
             console.print(f"\n{log['log']}: oddities: {counted}", markup=False)
-            for oddity in found["oddities"]:
+            for oddity in figures["oddities"]:
                 if oddity["log"] == log["log"]:
                     where = f"  byte {oddity['offset']:,}: {oddity['kind']}"
                     console.print(f"{where}: {oddity['excerpt']!r}", markup=False)
-    for gap in found["gaps"]:
+    for gap in figures["gaps"]:
         console.print(f"\n{gap['log']}: events are missing: {_gap(gap)}", markup=False)
-    _print_advice(console, found["advice"])
+    _print_advice(console, figures["advice"])
 
 
 def _print_advice(console: Console, advice: dict[str, Any]) -> None:
     from condor_advice.advise.model_health import feedback_words
 
-    console.print(f"\nmodel: {advice['model'] or 'none, the rules answer'}", markup=False)
+    console.print(
+        f"\nmodel: {advice['model'] or 'none, so advice comes from rules alone'}", markup=False
+    )
     for line in (*advice["warnings"], *feedback_words(advice)):
         console.print(line, markup=False)
     for note in (advice["drift_note"], advice.get("feedback_note")):
@@ -174,7 +178,7 @@ def _print_advice(console: Console, advice: dict[str, Any]) -> None:
 
 
 def _gap(gap: dict[str, Any]) -> str:
-    """Describe a gap as far as it is known."""
+    """Describe a gap, as far as known."""
     known = []
     if gap["bytes_lost"] is not None:
         known.append(f"at least {gap['bytes_lost']:,} bytes")
@@ -182,8 +186,8 @@ def _gap(gap: dict[str, Any]) -> str:
         known.append(f"{gap['events_lost']:,} events")
     if gap["after_sequence"] is not None:
         known.append(f"between files {gap['after_sequence']} and {gap['before_sequence']}")
-    figures = f" ({', '.join(known)})" if known else ""
-    return f"{gap['reason']}{figures}; found {_when(gap['found_at'])}"
+    extent = f" ({', '.join(known)})" if known else ""
+    return f"{gap['reason']}{extent}; found {_when(gap['found_at'])}"
 
 
 def _when(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`condor-advice train`: learn from hold episodes whether a release succeeds."""
+"""`condor-advice train`: learn from hold episodes which releases succeed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
+from condor_advice.advise.commands.options import json_option
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -24,33 +25,38 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--parts",
     default="",
-    help="What the model may be made of, with commas. [default: every part there is]",
+    help="Parts that the model may combine, separated by commas. [default: all parts]",
 )
 @click.option(
     "--propensity/--no-propensity",
     default=False,
     show_default=True,
-    help="Weigh outcomes by how unlikely such a job was to be released.",
+    help="Weight each outcome by how unlikely its release was.",
 )
 @click.option("--risk", default=0.1, show_default=True, help="Share of confident answers that "
-              "may be wrong; beyond it the model abstains.")  # fmt: skip
-@click.option("--epochs", default=20, show_default=True, help="Of the LSTM, at most.")
+              "may be wrong; the model abstains rather than exceed it.")  # fmt: skip
+@click.option("--epochs", default=20, show_default=True, help="Epochs of the LSTM, at most.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--threads", default=1, show_default=True, help="Cores to use.")
-@click.option("--name", default="", help="Of the model. [default: by date and data]")
+@click.option("--name", default="", help="Name of the model. [default: from date and data]")
 @click.option(
     "--work",
     type=_PATH,
     metavar="DIR",
-    help="Keep the state of the training there, and go on from it after a kill.",
+    help="Keep training state there, and resume from it after an interruption.",
 )
 @click.option(
-    "--out", type=_PATH, metavar="DIR", help="Write the model there, not to the registry."
+    "--out",
+    type=_PATH,
+    metavar="DIR",
+    help="Write the model to this directory, not to the registry.",
 )
-@click.option("--no-promote", is_flag=True, help="Add the model to the registry, and ask nothing.")
-@click.option("--track", metavar="PROJECT", help="Send the LSTM's figures to this W&B project.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="Say nothing while working.")
+@click.option(
+    "--no-promote", is_flag=True, help="Add the model to the registry, but do not promote it."
+)
+@click.option("--track", metavar="PROJECT", help="Send the LSTM's metrics to this W&B project.")
+@json_option
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def train(
     sources: Sources,
     parts: str,
@@ -67,11 +73,11 @@ def train(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Train a model for held jobs, and let it answer if it is not worse than the current one.
+    """Train a model for held jobs; use it if it is no worse.
 
-    Without a source the recordings that come with condor-advice are learned from. The newest
-    fifth of the episodes is kept from training: on it the gate compares the new model with the
-    current one. `train --store FILE --since 90d` from cron is all that retraining takes.
+    Without a source, the recordings that come with condor-advice are the training data. The newest
+    fifth of the episodes is held out, and the gate compares the new model with the current one on
+    it. To retrain regularly, run `train --store FILE --since 90d` from cron.
     """
     from condor_advice.lab.training_data import training_recordings
     from condor_advice.model.registry.gate import hold_out_newest
@@ -81,8 +87,8 @@ def train(
     data = sources.read(training_recordings())
     data.check()
     older, window = hold_out_newest(data)
-    talk = not (quiet or as_json)
-    trained = _train(older, settings, name, work, track and WandbTracking(track), talk)
+    verbose = not (quiet or as_json)
+    trained = _train(older, settings, name, work, track and WandbTracking(track), verbose)
     with tempfile.TemporaryDirectory(prefix="condor-advice-") as scratch:
         directory = out or Path(scratch) / "model"
         summary = _write(trained, directory, settings, window)
@@ -96,7 +102,7 @@ def train(
     if as_json:
         click.echo(json.dumps(summary))
         return
-    _tell(summary, gate)
+    _print(summary, gate)
 
 
 def _settings(
@@ -108,9 +114,9 @@ def _settings(
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip()) if parts else PARTS
     unknown = [part for part in chosen if part not in PARTS]
     if unknown or not chosen:
-        raise UsageError(f"--parts {parts}: a model is made of {', '.join(PARTS)}; name some")
+        raise UsageError(f"--parts {parts}: choose from {', '.join(PARTS)}")
     if not 0 < risk < 1:
-        raise UsageError(f"--risk {risk}: a share between 0 and 1 is needed")
+        raise UsageError(f"--risk {risk}: must be between 0 and 1")
     settings = HeldSettings(parts=chosen, propensity=propensity, risk=risk, seed=seed)
     return settings.change_all(seed=seed, threads=threads).change("lstm", epochs=epochs)
 
@@ -121,7 +127,7 @@ def _train(
     name: str,
     work: Path | None,
     tracker: Any,
-    talk: bool,
+    verbose: bool,
 ) -> Trained:
     from condor_advice.model.held.train import train as learn
 
@@ -131,9 +137,9 @@ def _train(
         data,
         settings,
         name,
-        say=lambda text: click.echo(text, err=True) if talk else None,
+        say=lambda text: click.echo(text, err=True) if verbose else None,
         tracker=tracker or None,
-        progress=talk,
+        progress=verbose,
         work=work,
     )
 
@@ -141,7 +147,7 @@ def _train(
 def _write(
     trained: Trained, directory: Path, settings: HeldSettings, window: HeldData
 ) -> dict[str, Any]:
-    """Write model, manifest and card; return what to tell."""
+    """Write model, manifest and card; return a summary."""
     from condor_advice.model.held.evaluate import evaluate, pictured
     from condor_advice.model.held.train import save, validation_figures
     from condor_advice.model.registry import card
@@ -151,7 +157,7 @@ def _write(
         judged = evaluate(trained.model, window, rounds=100)
         metrics["newest"] = {
             "n_test": judged["n_test"],
-            **{key: one["value"] for key, one in judged["figures"].items()},
+            **{key: figure["value"] for key, figure in judged["figures"].items()},
         }
     manifest = save(trained, directory, settings, metrics)
     shown = window.take(window.labelled)
@@ -174,23 +180,23 @@ def _register(directory: Path, window: HeldData, no_promote: bool) -> GateResult
     return Registry().propose(directory, window)
 
 
-def _tell(summary: dict[str, Any], gate: GateResult | None) -> None:
+def _print(summary: dict[str, Any], gate: GateResult | None) -> None:
     on, validation = summary["trained_on"], summary["metrics"]["validation"]
     click.echo(
-        f"{summary['model']}: learned from {on['labelled']:,} of {on['episodes']:,} hold episodes "
+        f"{summary['model']}: trained on {on['labelled']:,} of {on['episodes']:,} hold episodes "
         f"in {summary['seconds']:.0f} s"
     )
     click.echo(
-        f"on episodes left out in turn: ROC AUC {validation['roc_auc']:.3f}, Brier score "
+        f"cross-validation: ROC AUC {validation['roc_auc']:.3f}, Brier score "
         f"{validation['brier']:.4f}, calibration error {validation['calibration_error']:.3f}"
     )
     parts = ", ".join(f"{part} {weight:.2f}" for part, weight in summary["weights"].items())
-    click.echo(f"made of: {parts}")
+    click.echo(f"weights: {parts}")
     if summary["directory"]:
         click.echo(f"written to {summary['directory']}")
     elif gate is None:
-        click.echo("added to the registry; `condor-advice model promote` lets it answer")
+        click.echo("added to the registry; `condor-advice model promote` puts it to use")
     elif gate.passed:
         click.echo(f"promoted over {gate.current}: {gate.reason}")
     else:
-        click.echo(f"{gate.current} stays: {gate.reason}")
+        click.echo(f"{gate.current} stays in use: {gate.reason}")

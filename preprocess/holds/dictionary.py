@@ -1,4 +1,4 @@
-"""The data dictionary, from the registries.
+"""Generate docs/data-dictionary.md from the registries.
 
 Written by `python -m condor_advice.preprocess.holds.dictionary`.
 """
@@ -12,13 +12,13 @@ from condor_advice.preprocess.holds.templates import FAMILIES, TEMPLATE_BUCKETS
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
 
 _OUTCOME_WORDS = {
-    Outcome.SUCCEEDED: "Exit 0 without another hold",
+    Outcome.SUCCEEDED: "Exited with 0, without another hold",
     Outcome.HELD_SAME: "Held again with the same code",
     Outcome.HELD_OTHER: "Held again with another code",
-    Outcome.FAILED: "A non-zero exit, or a signal",
+    Outcome.FAILED: "Exited with another status or by a signal",
     Outcome.REMOVED: "Removed after the release",
-    Outcome.NEVER_RELEASED: "Removed, left, or held anew while on hold",
-    Outcome.UNKNOWN: "Released, and the log ends",
+    Outcome.NEVER_RELEASED: "Removed, still held, or held again while on hold",
+    Outcome.UNKNOWN: "Released, but the log ends before an outcome",
 }
 
 
@@ -28,13 +28,13 @@ def data_dictionary() -> str:
         "# Data dictionary",
         "",
         "Written by `python -m condor_advice.preprocess.holds.dictionary`; "
-        "a test holds it current.",
+        "a test checks that it is current.",
         "",
         f"## Features ({len(HOLD_FEATURES)} columns of features.parquet)",
-        "Each is as of the hold's own event, that one included. Missing is missing (NaN).",
-        f"Rates are shrunk with the weight of {SHRINKAGE:g} outcomes of the pool's average; an "
-        "outcome counts from the",
-        "event that decides it on, never earlier. *Quick* is within "
+        "Values are as of the hold, including the hold's own event. Unknown values are NaN.",
+        f"Rates are shrunk towards the pool's average with the weight of {SHRINKAGE:g} outcomes. "
+        "An outcome counts from",
+        "the event that decides it, never earlier. *Quick* means within "
         f"{QUICK_SECONDS // 60} minutes.",
         "",
         "| name | unit | meaning | from events |",
@@ -42,8 +42,8 @@ def data_dictionary() -> str:
         *(f"| {f.name} | {f.unit} | {f.meaning} | {f.source} |" for f in HOLD_FEATURES),
         "",
         f"## Steps ({len(STEP_COLUMNS)} columns of steps.f32)",
-        "One row per event of the job up to its hold, oldest first, the last row the hold.",
-        "Nothing reported is 0.",
+        "One row per event of the job up to its hold, oldest first; the last row is the hold.",
+        "A value that was not reported is 0.",
         "",
         "| name | unit | meaning |",
         "|---|---|---|",
@@ -55,8 +55,8 @@ def data_dictionary() -> str:
         *(f"| {o.name} | {_OUTCOME_WORDS[o]} | {LABELS.get(o, 'none')} |" for o in Outcome),
         "",
         "## Families",
-        "The number of a family is its place here; templates are hashed into "
-        f"{TEMPLATE_BUCKETS} places.",
+        "Tables contain a family's index in this list. Templates are hashed into "
+        f"{TEMPLATE_BUCKETS} buckets.",
         "",
         ", ".join(f"{index} {name}" for index, name in enumerate(FAMILIES)),
         "",

@@ -1,4 +1,4 @@
-"""Cut a job's sequence into hold episodes: what was known at the hold, and what came of it."""
+"""Split a job's events into hold episodes: what was known at the hold, and the outcome."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TERMINATED, _ABORTED = JobEventType.JOB_TERMINATED, JobEventType.JOB_ABORTED
 
 
 class Outcome(Enum):
-    """What came of a hold. Only the first four say what a release did."""
+    """The outcome of a hold. Only the first four show what a release did."""
 
     SUCCEEDED = "succeeded"  # exit 0 without another hold
     HELD_SAME = "held_same"
     HELD_OTHER = "held_other"
     FAILED = "failed"  # non-zero exit, or a signal
     REMOVED = "removed"  # after the release
-    NEVER_RELEASED = "never_released"  # censored: removed or left while held
+    NEVER_RELEASED = "never_released"  # censored: removed while held, or still held
     UNKNOWN = "unknown"  # the log ends
 
 
@@ -32,31 +32,31 @@ class HoldEpisode:
     number: int  # 1 for the job's first hold
     history: tuple[JobEvent, ...]  # before the hold, oldest first
     hold: JobEvent
-    aftermath: tuple[JobEvent, ...]  # the label's business alone
+    aftermath: tuple[JobEvent, ...]  # for the label only
 
     @property
     def code(self) -> int | None:
-        """HoldReasonCode, where the log has one."""
+        """HoldReasonCode, if the log has one."""
         return self.hold.ad.get("HoldReasonCode")
 
     @property
     def subcode(self) -> int | None:
-        """HoldReasonSubCode, where the log has one."""
+        """HoldReasonSubCode, if the log has one."""
         return self.hold.ad.get("HoldReasonSubCode")
 
     @property
     def reason(self) -> str:
-        """HoldReason, empty where HTCondor gave none."""
+        """HoldReason, empty if HTCondor gave none."""
         return str(self.hold.ad.get("HoldReason", ""))
 
 
 def hold_episodes(sequence: JobSequence) -> list[HoldEpisode]:
-    """Return every hold of one job; each is a sample."""
+    """Return all hold episodes of one job; each is a sample."""
     holds = [row for row, event in enumerate(sequence.events) if event.type == _HELD]
-    found = []
+    episodes = []
     for number, row in enumerate(holds, start=1):
         following = holds[number] + 1 if number < len(holds) else len(sequence.events)
-        found.append(
+        episodes.append(
             HoldEpisode(
                 sequence.job,
                 number,
@@ -65,11 +65,11 @@ def hold_episodes(sequence: JobSequence) -> list[HoldEpisode]:
                 sequence.events[row + 1 : following],
             )
         )
-    return found
+    return episodes
 
 
 def is_held(sequence: JobSequence) -> bool:
-    """Tell whether the last thing that happened to the job left it on hold."""
+    """Tell whether the job is on hold after its last event."""
     for event in reversed(sequence.events):
         if event.type in (_RELEASED, _TERMINATED, _ABORTED):
             return False
@@ -79,10 +79,10 @@ def is_held(sequence: JobSequence) -> bool:
 
 
 def outcome_of(episode: HoldEpisode) -> Outcome:
-    """Return what came of a hold.
+    """Return the outcome of a hold.
 
-    A job that was removed while it was still held tells nothing about a release, and one
-    whose log ends is not known: neither ever counts as a failure.
+    A job that was removed while held says nothing about a release, and if the log ends the outcome
+    is unknown: neither counts as a failure.
     """
     released = False
     for event in episode.aftermath:

@@ -1,8 +1,8 @@
-"""Write episodes, features and steps as files, and read them back a part at a time.
+"""Write episodes, features and steps to files, and read them back in parts.
 
-`export` goes through all events once. `ExportedEpisodes` opens what it wrote: the few columns
-that say which episode is which are in memory, features come from Parquet by row groups, and
-steps from a plain array that the operating system pages in as it is used.
+`export` reads all events once. `ExportedEpisodes` opens the result: the few columns that identify
+episodes are in memory, features are read from Parquet by row groups, and steps from a plain array
+that the operating system pages in as needed.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Exported:
     episodes: int
     labelled: int
     outcomes: dict[str, int]
-    counts: dict[str, int]  # what was odd about the input
+    counts: dict[str, int]  # oddities of the input
     files: dict[str, int]  # name -> bytes
 
 
 def export(
     timeline: Timeline, directory: Path, spec: TensorSpec | None = None, *, events: bool = True
 ) -> Exported:
-    """Write everything a timeline tells into a directory; files there are replaced at the end."""
+    """Export a timeline to a directory; existing files are replaced at the end."""
     pyarrow = _pyarrow()
     try:
-        # It names other people's jobs: a directory made here is for its owner alone.
+        # The files name other users' jobs, so a new directory is private to its owner.
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _Writers(pyarrow, directory, timeline.names, events) as writers:
             stream = EpisodeStream(spec, names=timeline.names)
@@ -64,8 +64,8 @@ def export(
             return writers.finish(stream)
     except OSError as error:
         raise AdviceError(
-            f"{directory}: the export cannot be written ({error.strerror}); "
-            "name another directory, or make room"
+            f"{directory}: cannot write the export ({error.strerror}); "
+            "name another directory, or free some space"
         ) from error
 
 
@@ -81,7 +81,7 @@ def _pyarrow() -> Any:
 
 
 class _Writers:
-    """The files of one export while they are written, each under a name of its own."""
+    """The files of one export while they are written, each under a temporary name."""
 
     def __init__(self, pyarrow: Any, directory: Path, names: Names, with_events: bool) -> None:
         self.arrow, self.directory, self.names = pyarrow, directory, names
@@ -99,7 +99,7 @@ class _Writers:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._close()
-        for name in (*_FILES, "untold.parquet"):
+        for name in (*_FILES, "undecided.parquet"):
             self._part(name).unlink(missing_ok=True)
 
     def _part(self, name: str) -> Path:
@@ -125,7 +125,7 @@ class _Writers:
             self._write("events.parquet", event_table(self.arrow, steps, self.names))
 
     def episodes(self, batch: EpisodeBatch) -> None:
-        """Take up a batch's episodes; they are written some thousands at a time."""
+        """Add a batch's episodes; they are written thousands at a time."""
         if len(batch.episodes):
             self.waiting.append(batch)
             self.waiting_rows += len(batch.episodes)
@@ -145,7 +145,7 @@ class _Writers:
             self.steps_file.write(np.ascontiguousarray(batch.steps).tobytes())
         begin = self.step_rows + np.append(0, np.cumsum(lengths))
         self.step_rows = int(begin[-1])
-        self._write("untold.parquet", self._episode_table(episodes, begin))
+        self._write("undecided.parquet", self._episode_table(episodes, begin))
         columns = {"episode": episodes["episode"]}
         columns |= dict(zip(FEATURE_NAMES, features.T, strict=True))
         self._write("features.parquet", self.arrow.table(columns))
@@ -177,32 +177,34 @@ class _Writers:
         )
 
     def finish(self, stream: EpisodeStream) -> Exported:
-        """Join the outcomes, which come later than the holds, and put all files in place."""
+        """Add the outcomes, which come later than the holds, and move all files into place."""
         if self.waiting:
             self._flush()
-        elif "untold.parquet" not in self.parquet:
+        elif "undecided.parquet" not in self.parquet:
             self._empty()
         self._close()
         arrow, outcomes = self.arrow, self.outcomes[: stream.episodes]
         labels = labels_of(outcomes["outcome"])
-        source = arrow.parquet.ParquetFile(self._part("untold.parquet"))
+        source = arrow.parquet.ParquetFile(self._part("undecided.parquet"))
         for group in range(source.num_row_groups):
             table = source.read_row_group(group)
             rows = table["episode"].to_numpy()
-            of = outcomes[rows]
+            decided = outcomes[rows]
             names = [outcome.name for outcome in OUTCOMES]
             for name, column in (
-                ("outcome", _named(arrow, names, of["outcome"])),
-                ("released_time", _times(arrow, of["released"])),
-                ("decided_time", _times(arrow, of["decided"])),
+                ("outcome", _named(arrow, names, decided["outcome"])),
+                ("released_time", _times(arrow, decided["released"])),
+                ("decided_time", _times(arrow, decided["decided"])),
                 ("label", arrow.array(labels[rows], mask=labels[rows] == NO_LABEL)),
             ):
                 table = table.append_column(name, column)
             self._write("episodes.parquet", table)
         self._close()
-        found, counts = np.unique(outcomes["outcome"], return_counts=True)
-        told = {OUTCOMES[index].name: int(n) for index, n in zip(found, counts, strict=True)}
-        schema = schema_of(stream, told)
+        indexes, counts = np.unique(outcomes["outcome"], return_counts=True)
+        by_outcome = {
+            OUTCOMES[index].name: int(n) for index, n in zip(indexes, counts, strict=True)
+        }
+        schema = schema_of(stream, by_outcome)
         self._part("schema.json").write_text(json.dumps(schema, indent=1) + "\n")
         sizes = {}
         for name in _FILES:
@@ -213,13 +215,13 @@ class _Writers:
             self.event_rows,
             stream.episodes,
             int((labels != NO_LABEL).sum()),
-            told,
+            by_outcome,
             {key: int(value) for key, value in stream.counts.items()},
             sizes,
         )
 
     def _empty(self) -> None:
-        """Write tables without rows, so that a store without holds exports, too."""
+        """Write tables without rows, so that a store without holds can be exported too."""
         stream = EpisodeStream(names=self.names)
         self.waiting = [stream.advance(empty_steps())]
         self._flush()
@@ -251,16 +253,16 @@ def event_table(arrow: Any, steps: Steps, names: Names) -> Any:
 
 
 def _times(arrow: Any, microseconds: Ints) -> Any:
-    """Return UTC times; -1 is none."""
-    found = np.ascontiguousarray(microseconds)
-    return arrow.array(found, mask=found == -1).cast(arrow.timestamp("us", tz="UTC"))
+    """Return UTC times; -1 means none."""
+    values = np.ascontiguousarray(microseconds)
+    return arrow.array(values, mask=values == -1).cast(arrow.timestamp("us", tz="UTC"))
 
 
 def _named(arrow: Any, names: Sequence[str], numbers: npt.NDArray[Any]) -> Any:
-    """Return names by their numbers; below zero is none."""
-    found = np.ascontiguousarray(numbers).astype(np.int64)
+    """Look up names by their numbers; below zero means none."""
+    indexes = np.ascontiguousarray(numbers).astype(np.int64)
     known = arrow.array(list(names), arrow.string())
-    return known.take(arrow.array(found, mask=found < 0))
+    return known.take(arrow.array(indexes, mask=indexes < 0))
 
 
 def _templates(arrow: Any, names: Names, numbers: npt.NDArray[Any]) -> Any:
@@ -270,7 +272,7 @@ def _templates(arrow: Any, names: Names, numbers: npt.NDArray[Any]) -> Any:
 
 
 def schema_of(stream: EpisodeStream, outcomes: dict[str, int]) -> dict[str, Any]:
-    """Return what a reader of the files must know; it is kept beside them."""
+    """Return what a reader of the files must know, to store beside them."""
     return {
         "version": SCHEMA_VERSION,
         "features": [
@@ -321,7 +323,7 @@ class ExportedEpisodes:
             )
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise AdviceError(
-                f"{directory}: no export of condor-advice ({error}); write one with "
+                f"{directory}: not an export of condor-advice ({error}); write one with "
                 "`condor-advice export DIR`"
             ) from error
         if self.schema["version"] != SCHEMA_VERSION:
@@ -355,11 +357,11 @@ class ExportedEpisodes:
         return len(self.time)
 
     def moments(self) -> Moments:
-        """Return what a split needs to know."""
+        """Return the times and groups that a split needs."""
         return Moments(self.time, self.decided, self.label, (self.cluster, self.dag, self.batch))
 
     def features(self, rows: Ints) -> npt.NDArray[np.float32]:
-        """Return the features of some episodes; only the row groups that hold them are read."""
+        """Return the features of some episodes, reading only the row groups they are in."""
         table = np.empty((len(rows), len(self.feature_names)), np.float32)
         group = np.searchsorted(self._group_ends, rows, side="right")
         for index in np.unique(group).tolist():
@@ -381,7 +383,7 @@ class ExportedEpisodes:
     def batches(self, rows: Ints, size: int, seed: int | None = None) -> Iterator[TrainingBatch]:
         """Yield some episodes in batches; with a seed, shuffled.
 
-        Shuffling goes by row groups and then within each, so that every group is read once.
+        Row groups are shuffled, then the rows within each, so that every group is read once.
         """
         group = np.searchsorted(self._group_ends, rows, side="right")
         order = np.unique(group)
@@ -401,18 +403,18 @@ class ExportedEpisodes:
 
 
 def _microseconds(column: Any) -> Ints:
-    found: Ints = column.cast("int64").fill_null(-1).to_numpy()
-    return found
+    values: Ints = column.cast("int64").fill_null(-1).to_numpy()
+    return values
 
 
 def _codes(column: Any) -> Ints:
-    """Return a number for each text, -1 where there is none."""
+    """Return a number for each text; -1 if there is none."""
     names = {name: index for index, name in enumerate(column.unique().to_pylist()) if name}
     return np.array([names.get(text, -1) for text in column.to_pylist()], np.int64)
 
 
 def _kin(scope: Ints, values: Ints) -> Ints:
-    """Return numbers that are equal only where scope and value are; 0 where there is no value."""
+    """Return numbers that are equal only if scope and value are; 0 if there is no value."""
     both = np.stack((scope, values), axis=1)
     which = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1) if len(both) else values
     return np.where(values != 0, which + 1, 0)

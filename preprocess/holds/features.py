@@ -1,11 +1,11 @@
 """A hold's features: named columns for trees, each with its unit, meaning and source.
 
-The registry `HOLD_FEATURES` is the one place where a column is defined; the table, its data
-dictionary and the tests come from it. A column is computed for all holds of a batch at once.
-What is not known is NaN, never a made-up value.
+The registry `HOLD_FEATURES` defines every column; the table, its data dictionary and the tests
+derive from it. A column is computed for all holds of a batch at once. Unknown values are NaN,
+never a made-up number.
 
-All that a column may look at is a `Held`: the job's own steps before the hold, the hold itself,
-and the context as of the hold. The hold's own event is known; nothing behind it is.
+A column sees only a `Held`: the job's own steps before the hold, the hold itself, and the context
+as of the hold. The hold's own event is included; later events are not.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-QUICK_SECONDS = 600  # held again so soon after its release, without a start, it never ran
-OWN_FAULT_SECONDS = 5  # a 004 this close before a 012 is part of the same fault
-# So many outcomes of the pool's average are mixed into each rate, so that few say little.
+QUICK_SECONDS = 600  # held again this soon after a release, without a start: it never ran
+OWN_FAULT_SECONDS = 5  # a 004 this close before a 012 belongs to the same fault
+# Each rate is mixed with this many outcomes at the pool's average, so that few outcomes say little.
 SHRINKAGE = 4.0
 PRIOR_SUCCESS = 0.5  # before any outcome is known
 _DAY = 86400
@@ -52,9 +52,9 @@ class Held:
         first: Ints,
         context: Mapping[str, tuple[Answer, Answer | None]],
     ) -> None:
-        self.steps = steps  # of the jobs that were held, each life's together and in order
+        self.steps = steps  # steps of the held jobs, grouped by life and in order
         self.at = at  # the holds' rows
-        self.first = first  # where the life of each held job begins
+        self.first = first  # the row where each held job's life begins
         self.context = context
         self.hold = steps[at]
         self.time: Ints = np.ascontiguousarray(steps["time"])
@@ -64,25 +64,25 @@ class Held:
     # ---- the job's own steps
 
     def of(self, *kinds: Kind) -> Ints:
-        """Return the rows of these kinds of events."""
+        """Return the rows with these kinds of events."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
     def count(self, rows: Ints) -> Floats:
-        """Count how many of these rows are before each hold."""
-        found = np.searchsorted(rows, self.at) - np.searchsorted(rows, self.first)
-        return found.astype(np.float64)
+        """Count how many of these rows precede each hold."""
+        counts = np.searchsorted(rows, self.at) - np.searchsorted(rows, self.first)
+        return counts.astype(np.float64)
 
     def last(self, rows: Ints) -> Ints:
-        """Return the last of these rows before each hold; -1 where there is none."""
+        """Return the last of these rows before each hold; -1 if there is none."""
         place = np.searchsorted(rows, self.at) - 1
-        found = rows[np.maximum(place, 0)] if len(rows) else np.full(len(self.at), -1)
-        return np.where((place >= 0) & (found >= self.first), found, -1)
+        last = rows[np.maximum(place, 0)] if len(rows) else np.full(len(self.at), -1)
+        return np.where((place >= 0) & (last >= self.first), last, -1)
 
     def earliest(self, rows: Ints) -> Ints:
-        """Return the first of these rows before each hold; -1 where there is none."""
+        """Return the first of these rows before each hold; -1 if there is none."""
         place = np.searchsorted(rows, self.first)
-        found = np.append(rows, len(self.steps))[place]
-        return np.where(found < self.at, found, -1)
+        first = np.append(rows, len(self.steps))[place]
+        return np.where(first < self.at, first, -1)
 
     def value(self, name: str, row: Ints) -> Floats:
         """Return a field of these rows; NaN where the row is -1."""
@@ -106,15 +106,15 @@ class Held:
         """Return the largest value of a field before each hold."""
         edges = np.stack((self.first, self.at), axis=1).ravel()
         values = self.steps[name].astype(np.float64)
-        found = np.fmax.reduceat(values, edges)[::2] if len(values) else np.empty(0)
-        return np.where(self.at > self.first, found, np.nan)
+        highest = np.fmax.reduceat(values, edges)[::2] if len(values) else np.empty(0)
+        return np.where(self.at > self.first, highest, np.nan)
 
     def total(self, rows: Ints, whole_numbers: Ints) -> Floats:
-        """Add up whole numbers that belong to rows before each hold; exact in any order."""
+        """Sum whole numbers over the rows before each hold; exact in any order."""
         sums = np.append(0, np.cumsum(whole_numbers))
         low, high = np.searchsorted(rows, self.first), np.searchsorted(rows, self.at)
-        found: Floats = (sums[high] - sums[low]).astype(np.float64)
-        return found
+        totals: Floats = (sums[high] - sums[low]).astype(np.float64)
+        return totals
 
     @cached_property
     def starts(self) -> Ints:
@@ -133,24 +133,24 @@ class Held:
 
     @cached_property
     def run_microseconds(self) -> Ints:
-        """Length of each run: to its end, or to the next start where the end is missing."""
+        """Length of each run: to its end, or to the next start if the end is missing."""
         ends = np.flatnonzero(np.isin(self.kind, _RUN_ENDS))
         following = np.append(ends, len(self.steps) - 1)[np.searchsorted(ends, self.starts)]
         if len(self.starts):
             following = np.minimum(following, np.append(self.starts[1:], len(self.steps) - 1))
-        found: Ints = np.maximum(self.time[following] - self.time[self.starts], 0)
-        return found
+        lengths: Ints = np.maximum(self.time[following] - self.time[self.starts], 0)
+        return lengths
 
     @cached_property
     def evictions(self) -> Ints:
-        """Rows of evictions that are not the way in which a hold begins."""
+        """Rows of evictions that are not part of a hold."""
         rows = self.of(Kind.JOB_EVICTED)
         code = self.steps["code"][rows]
-        behind = np.minimum(rows + 1, len(self.steps) - 1)
-        near = self.time[behind] - self.time[rows] <= OWN_FAULT_SECONDS * 1_000_000
-        part_of_hold = (self.kind[behind] == Kind.JOB_HELD) & near
-        found: Ints = rows[((code < 0) | (code >= 1000)) & ~part_of_hold]
-        return found
+        following = np.minimum(rows + 1, len(self.steps) - 1)
+        near = self.time[following] - self.time[rows] <= OWN_FAULT_SECONDS * 1_000_000
+        part_of_hold = (self.kind[following] == Kind.JOB_HELD) & near
+        evictions: Ints = rows[((code < 0) | (code >= 1000)) & ~part_of_hold]
+        return evictions
 
     @cached_property
     def previous(self) -> Ints:
@@ -171,11 +171,11 @@ class Held:
         soon = self.time[self.holds] - self.time[row] <= QUICK_SECONDS * 1_000_000
         started = np.searchsorted(self.starts, self.holds) > np.searchsorted(self.starts, row)
         same = self.life_of(row) == self.life_of(self.holds)
-        found: Ints = self.holds[(release >= 0) & same & soon & ~started]
-        return found
+        quick: Ints = self.holds[(release >= 0) & same & soon & ~started]
+        return quick
 
     def same_as_previous(self, name: str) -> Floats:
-        """Tell whether a field is as it was at the previous hold; NaN without one."""
+        """Tell whether a field equals that of the previous hold; NaN without one."""
         same = self.steps[name][np.maximum(self.previous, 0)] == self.hold[name]
         return np.where(self.previous >= 0, same.astype(np.float64), np.nan)
 
@@ -195,7 +195,7 @@ class Held:
         rows = self.starts
         point = self.steps["point"][rows]
         life = self.life_of(rows)
-        # The first time that a life meets a point counts; sorting finds it.
+        # Only a life's first start on a point counts; sorting finds it.
         order = np.lexsort((rows, point, life))
         fresh = np.r_[True, (np.diff(life[order]) != 0) | (np.diff(point[order]) != 0)]
         fresh = fresh[: len(rows)] & (point[order] >= 0)
@@ -208,35 +208,35 @@ class Held:
     # ---- the context
 
     def facts(self, level: str, fact: str, window: str | None = None) -> Floats:
-        """Count facts of a level, so far or in a window; NaN where the hold has no such key."""
-        found = self._facts.get((level, fact, window))
-        if found is None:
+        """Count facts of a level, so far or in a window; NaN if the hold has no key there."""
+        values = self._facts.get((level, fact, window))
+        if values is None:
             holds, traffic = self.context[level]
             facts, answer = (HOLD_FACTS, holds) if fact in HOLD_FACTS else (TRAFFIC_FACTS, traffic)
             assert answer is not None
             counts = answer.total if window is None else answer.recent[window]
-            found = counts[:, facts.index(fact)].astype(np.float64)
-            # Where a level's key is known, the hold itself is a fact there.
-            found[holds.total[:, HOLD_FACTS.index("hold")] == 0] = np.nan
-            self._facts[level, fact, window] = found
-        return found
+            values = counts[:, facts.index(fact)].astype(np.float64)
+            # Where a level's key is known, the hold itself counts as a fact.
+            values[holds.total[:, HOLD_FACTS.index("hold")] == 0] = np.nan
+            self._facts[level, fact, window] = values
+        return values
 
     def since_fact(self, level: str, fact: str) -> Floats:
-        """Return the seconds since the last fact of a kind; NaN where there was none."""
+        """Return the seconds since the last such fact; NaN if there was none."""
         holds = self.context[level][0]
         last = holds.last[:, TIMED_FACTS.index(fact)]
         now = seconds(self.hold["clock"])
         return np.where(last >= 0, (now - last).astype(np.float64), np.nan)
 
     def last_outcome(self, level: str) -> Floats:
-        """Return 1 or 0 for the last known outcome of a release; NaN where there is none."""
+        """Return 1 or 0 for the last known outcome of a release; NaN if there is none."""
         holds = self.context[level][0]
         good = holds.last_sequence[:, TIMED_FACTS.index("good")]
         bad = holds.last_sequence[:, TIMED_FACTS.index("bad")]
         return np.where((good < 0) & (bad < 0), np.nan, (good > bad).astype(np.float64))
 
     def success_rate(self, level: str, window: str | None = None) -> Floats:
-        """Return the share of releases that ended well, drawn towards the pool's own."""
+        """Return the share of releases that succeeded, shrunk towards the pool's rate."""
         pool_good, pool_bad = (self.facts("pool", fact) for fact in ("good", "bad"))
         average = (pool_good + SHRINKAGE * PRIOR_SUCCESS) / (pool_good + pool_bad + SHRINKAGE)
         if level == "pool" and window is None:
@@ -245,7 +245,7 @@ class Held:
         return (good + SHRINKAGE * average) / (good + bad + SHRINKAGE)
 
     def others(self, level: str, fact: str, own: Floats) -> Floats:
-        """Count a level's facts without those of the job itself."""
+        """Count a level's facts, without the job's own."""
         return np.maximum(self.facts(level, fact) - own, 0.0)
 
 
@@ -271,8 +271,8 @@ class Feature:
 
 
 def _missing(values: npt.NDArray[np.generic], none: float = -1) -> Floats:
-    found = values.astype(np.float64)
-    return np.where(found == none, np.nan, found)
+    floats = values.astype(np.float64)
+    return np.where(floats == none, np.nan, floats)
 
 
 def _hour(held: Held) -> Floats:
@@ -285,7 +285,7 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 
 def _changed(held: Held, name: str) -> Floats:
-    """Last value before this hold over the last value before the previous one."""
+    """Return the last value before this hold over the last one before the previous hold."""
     rows = held.known(name)
     now = held.value(name, held.last(rows))
     place = np.searchsorted(rows, np.maximum(held.previous, 0)) - 1
@@ -295,8 +295,8 @@ def _changed(held: Held, name: str) -> Floats:
 
 
 def _by(held: Held, who: int) -> Ints:
-    found: Ints = held.releases[held.steps["part"][held.releases] == who]
-    return found
+    releases: Ints = held.releases[held.steps["part"][held.releases] == who]
+    return releases
 
 
 def _transfer(held: Held, part: int) -> Ints:
@@ -314,8 +314,8 @@ def _longest_run(held: Held) -> Floats:
     lengths = np.full(len(held.steps), np.nan)
     lengths[held.starts] = held.run_microseconds / 1e6
     edges = np.stack((held.first, held.at), axis=1).ravel()
-    found = np.fmax.reduceat(lengths, edges)[::2] if len(lengths) else np.empty(0)
-    return np.where(held.at > held.first, found, np.nan)
+    longest = np.fmax.reduceat(lengths, edges)[::2] if len(lengths) else np.empty(0)
+    return np.where(held.at > held.first, longest, np.nan)
 
 
 def _input_seconds(held: Held) -> Floats:
@@ -325,7 +325,7 @@ def _input_seconds(held: Held) -> Floats:
 
 
 def _held_before(held: Held) -> Floats:
-    """Seconds from the previous hold to its release."""
+    """Return the seconds from the previous hold to its release."""
     seconds = held.since(held.previous) - held.since(held.released)
     return np.maximum(seconds, 0)
 
@@ -342,39 +342,39 @@ _JOB_FEATURES = (
     Feature(
         "hold_family",
         "index",
-        "Family of the reason, as its place in FAMILIES",
+        "Family of the hold reason, as its index in FAMILIES",
         "012",
         lambda h: h.hold["family"],
     ),
     Feature(
         "hold_template",
         "index",
-        "Embedding index of the reason's template",
+        "Embedding index of the hold reason's template",
         "012",
         lambda h: 1 + h.hold["template"] % (TEMPLATE_BUCKETS - 1),
     ),
-    Feature("hold_errno", "", "errno in the reason's text", "012", lambda h: h.hold["errno"]),
+    Feature("hold_errno", "", "errno in the hold reason", "012", lambda h: h.hold["errno"]),
     Feature(
-        "hold_http_status", "", "HTTP status in the reason's text", "012", lambda h: h.hold["http"]
+        "hold_http_status", "", "HTTP status in the hold reason", "012", lambda h: h.hold["http"]
     ),
     Feature(
-        "hold_used_mb", "MB", "What was used, as the reason says", "012", lambda h: h.hold["used"]
+        "hold_used_mb", "MB", "Usage stated in the hold reason", "012", lambda h: h.hold["used"]
     ),
     Feature(
         "hold_limit_mb",
         "MB",
-        "What was allowed, as the reason says",
+        "Limit stated in the hold reason",
         "012",
         lambda h: h.hold["limit"],
     ),
     Feature(
         "hold_used_over_limit",
         "ratio",
-        "Used over allowed, as the reason says",
+        "Usage over limit, both stated in the hold reason",
         "012",
         lambda h: _ratio(h.hold["used"].astype(float), h.hold["limit"].astype(float)),
     ),
-    Feature("hold_by_user", "0/1", "A person held it", "012", lambda h: h.hold["part"] == BY_USER),
+    Feature("hold_by_user", "0/1", "A user held it", "012", lambda h: h.hold["part"] == BY_USER),
     Feature(
         "hold_by_policy",
         "0/1",
@@ -406,21 +406,21 @@ _JOB_FEATURES = (
     Feature(
         "hold_number",
         "count",
-        "Which hold of the job this is, from 1",
+        "Number of this hold among the job's holds, from 1",
         "012",
         lambda h: h.count(h.holds) + 1,
     ),
     Feature(
         "hold_while_held",
         "0/1",
-        "The job was on hold already: its reason was edited",
+        "The job was already on hold: its hold reason was edited",
         "012, 013",
         lambda h: (h.previous >= 0) & (h.released < 0),
     ),
     Feature(
         "hold_point_known",
         "0/1",
-        "An execution point is known to be involved",
+        "The execution point is known",
         "001, 012, 021",
         lambda h: h.hold["point"] >= 0,
     ),
@@ -434,7 +434,7 @@ _JOB_FEATURES = (
     Feature(
         "job_age",
         "s",
-        "Since it was submitted",
+        "Time since submission",
         "000",
         lambda h: h.since(h.earliest(h.of(Kind.SUBMIT))),
     ),
@@ -444,7 +444,7 @@ _JOB_FEATURES = (
     Feature(
         "job_since_event",
         "s",
-        "Since its last event before the hold",
+        "Time since its last event before the hold",
         "all",
         lambda h: h.since(np.where(h.at > h.first, h.at - 1, -1)),
     ),
@@ -452,14 +452,14 @@ _JOB_FEATURES = (
     Feature(
         "job_since_start",
         "s",
-        "Since its last execution began",
+        "Time since its last execution began",
         "001",
         lambda h: h.since(h.last(h.starts)),
     ),
     Feature(
         "job_wait_for_start",
         "s",
-        "From submission to first execution",
+        "Time from submission to first execution",
         "000, 001",
         lambda h: np.maximum(
             h.since(h.earliest(h.of(Kind.SUBMIT))) - h.since(h.earliest(h.starts)), 0
@@ -496,7 +496,7 @@ _JOB_FEATURES = (
     Feature(
         "job_evictions",
         "count",
-        "Evictions that were not the start of a hold",
+        "Evictions that were not part of a hold",
         "004, 012",
         lambda h: h.count(h.evictions),
     ),
@@ -524,7 +524,7 @@ _JOB_FEATURES = (
     Feature(
         "job_remote_errors",
         "count",
-        "Errors from the execution point, this fault's too",
+        "Errors from the execution point, including those of this hold",
         "021",
         lambda h: h.count(h.of(Kind.REMOTE_ERROR)),
     ),
@@ -538,35 +538,35 @@ _JOB_FEATURES = (
     Feature(
         "job_inputs_finished",
         "count",
-        "Finished transfers of its input",
+        "Finished input transfers",
         "040",
         lambda h: h.count(_transfer(h, 3)),
     ),
     Feature(
         "job_input_seconds",
         "s",
-        "Length of its last finished transfer of input",
+        "Duration of its last finished input transfer",
         "040",
         _input_seconds,
     ),
     Feature(
         "job_outputs_begun",
         "count",
-        "Transfers of its output that began",
+        "Output transfers that began",
         "040",
         lambda h: h.count(_transfer(h, 5)),
     ),
     Feature(
         "job_memory_peak",
         "MB",
-        "Most memory used, as far as reported",
+        "Highest memory usage reported",
         "004, 006",
         lambda h: np.fmax(h.highest("memory"), h.highest("peak")),
     ),
     Feature(
         "job_memory_last",
         "MB",
-        "Memory used, as last reported",
+        "Memory usage, as last reported",
         "004, 006",
         lambda h: h.latest("memory"),
     ),
@@ -580,7 +580,7 @@ _JOB_FEATURES = (
     Feature(
         "job_memory_over_request",
         "ratio",
-        "Peak over request",
+        "Peak memory over requested memory",
         "004, 006, 028",
         lambda h: _ratio(
             np.fmax(h.highest("memory"), h.highest("peak")), h.latest("request_memory")
@@ -589,12 +589,12 @@ _JOB_FEATURES = (
     Feature(
         "job_memory_request_change",
         "ratio",
-        "Memory request over the one at the previous hold: the owner edited it",
+        "Memory request over that at the previous hold; not 1 if the owner edited it",
         "004, 028",
         lambda h: _changed(h, "request_memory"),
     ),
     Feature(
-        "job_disk_used", "KB", "Disk used, as last reported", "004", lambda h: h.latest("disk")
+        "job_disk_used", "KB", "Disk usage, as last reported", "004", lambda h: h.latest("disk")
     ),
     Feature(
         "job_disk_request",
@@ -606,7 +606,7 @@ _JOB_FEATURES = (
     Feature(
         "job_disk_request_change",
         "ratio",
-        "Disk request over the one at the previous hold",
+        "Disk request over that at the previous hold",
         "004, 028",
         lambda h: _changed(h, "request_disk"),
     ),
@@ -624,42 +624,42 @@ _JOB_FEATURES = (
     Feature(
         "job_sent_last",
         "B",
-        "Bytes the last run that ended had sent",
+        "Bytes sent by the last run that ended",
         "004",
         lambda h: h.latest("sent"),
     ),
     Feature(
         "job_received_last",
         "B",
-        "Bytes the last run that ended had received",
+        "Bytes received by the last run that ended",
         "004",
         lambda h: h.latest("received"),
     ),
     Feature(
         "job_is_dag_node",
         "0/1",
-        "It is known as a node of a DAG",
+        "It is known to be a DAG node",
         "000, 028",
         lambda h: h.count(np.flatnonzero(h.steps["dag"] != 0)) > 0,
     ),
     Feature(
         "past_holds_same_family",
         "count",
-        "Earlier holds of the same family",
+        "Earlier holds of this job in the same family",
         "012",
         lambda h: h.matching("family"),
     ),
     Feature(
         "past_holds_same_template",
         "count",
-        "Earlier holds with the same template",
+        "Earlier holds of this job with the same template",
         "012",
         lambda h: h.matching("template"),
     ),
     Feature(
         "past_holds_same_point",
         "count",
-        "Earlier holds on the same execution point",
+        "Earlier holds of this job on the same execution point",
         "001, 012, 021",
         lambda h: np.where(h.hold["point"] >= 0, h.matching("point"), np.nan),
     ),
@@ -673,7 +673,7 @@ _JOB_FEATURES = (
     Feature(
         "past_same_family",
         "0/1",
-        "The previous hold was of the same family",
+        "The previous hold was in the same family",
         "012",
         lambda h: h.same_as_previous("family"),
     ),
@@ -692,19 +692,19 @@ _JOB_FEATURES = (
         lambda h: h.same_as_previous("point"),
     ),
     Feature(
-        "past_since_hold", "s", "Since the previous hold", "012", lambda h: h.since(h.previous)
+        "past_since_hold", "s", "Time since the previous hold", "012", lambda h: h.since(h.previous)
     ),
     Feature(
         "past_since_release",
         "s",
-        "Since the release after the previous hold",
+        "Time since the release after the previous hold",
         "013",
         lambda h: h.since(h.released),
     ),
     Feature(
         "past_held",
         "s",
-        "How long the previous hold lasted until its release",
+        "Time from the previous hold to its release",
         "012, 013",
         _held_before,
     ),
@@ -728,7 +728,7 @@ _JOB_FEATURES = (
     Feature(
         "past_releases_by_user",
         "count",
-        "Releases by a person",
+        "Releases by a user",
         "013",
         lambda h: h.count(_by(h, BY_USER)),
     ),
@@ -742,26 +742,26 @@ _JOB_FEATURES = (
 )
 
 _LEVEL_WORDS = {
-    "pool": "all jobs of the log",
+    "pool": "all jobs in the log",
     "family": "jobs held for the same family of reasons",
     "template": "jobs held with the same template",
     "point": "jobs on the same execution point",
     "point_template": "jobs held on the same execution point with the same template",
     "owner": "jobs of the same owner",
     "owner_family": "jobs of the same owner held for the same family",
-    "cluster": "jobs of the same cluster, this one included",
+    "cluster": "jobs of the same cluster, including this one",
     "cluster_template": "jobs of the same cluster held with the same template",
 }
 _WINDOW_WORDS = {"10m": "in the last 10 minutes", "1h": "in the last hour", "1d": "in the last day"}
 _FACT_WORDS = {
     "hold": "Holds",
     "release": "Releases",
-    "good": "Releases known to have ended well",
-    "bad": "Releases known to have ended in a hold or a failure",
+    "good": "Releases known to have succeeded",
+    "bad": "Releases known to have ended in another hold or a failure",
     "quick": "Holds within 10 minutes of a release without a start",
     "start": "Executions",
-    "success": "Jobs that ended with exit 0",
-    "failure": "Jobs that ended otherwise",
+    "success": "Jobs that exited with 0",
+    "failure": "Jobs that ended in any other way",
     "eviction": "Evictions",
     "submit": "Submissions",
 }
@@ -784,7 +784,7 @@ def _count_feature(level: str, fact: str, window: str | None) -> Feature:
     return Feature(
         f"{level}_{fact}_{window or 'total'}",
         "count",
-        f"{_FACT_WORDS[fact]} {when}, {_LEVEL_WORDS[level]}",
+        f"{_FACT_WORDS[fact]} {when}; {_LEVEL_WORDS[level]}",
         _FACT_SOURCES[fact],
         lambda h: h.facts(level, fact, window),
     )
@@ -792,61 +792,64 @@ def _count_feature(level: str, fact: str, window: str | None) -> Feature:
 
 def _level_features(level: str, traffic: bool) -> list[Feature]:
     words = _LEVEL_WORDS[level]
-    found = [_count_feature(level, "hold", window) for window in CONTEXT_WINDOWS]
-    found += [_count_feature(level, "hold", None), _count_feature(level, "release", "1h")]
-    found += [
+    features = [_count_feature(level, "hold", window) for window in CONTEXT_WINDOWS]
+    features += [_count_feature(level, "hold", None), _count_feature(level, "release", "1h")]
+    features += [
         _count_feature(level, fact, window) for fact in ("good", "bad") for window in ("1d", None)
     ]
-    found += [_count_feature(level, "quick", "1h")]
-    found += [
+    features += [_count_feature(level, "quick", "1h")]
+    features += [
         Feature(
             f"{level}_success_rate",
             "share",
-            f"Releases that ended well among those known, shrunk to the pool's; {words}",
+            "Share of releases with a known outcome that succeeded, shrunk towards the pool's; "
+            f"{words}",
             "005, 012, 013",
             lambda h: h.success_rate(level),
         ),
         Feature(
             f"{level}_success_rate_1d",
             "share",
-            f"The same for outcomes known in the last day; {words}",
+            f"The same, for outcomes that became known in the last day; {words}",
             "005, 012, 013",
             lambda h: h.success_rate(level, "1d"),
         ),
         Feature(
             f"{level}_last_outcome",
             "0/1",
-            f"The last known outcome of a release; {words}",
+            f"The last release with a known outcome succeeded; {words}",
             "005, 012, 013",
             lambda h: h.last_outcome(level),
         ),
         Feature(
             f"{level}_since_good",
             "s",
-            f"Since a release was last known to end well; {words}",
+            f"Time since a release last became known to have succeeded; {words}",
             "005, 013",
             lambda h: h.since_fact(level, "good"),
         ),
         Feature(
             f"{level}_since_bad",
             "s",
-            f"Since a release was last known to end badly; {words}",
+            f"Time since a release last became known to have failed; {words}",
             "005, 012, 013",
             lambda h: h.since_fact(level, "bad"),
         ),
     ]
     if traffic:
-        found += [_count_feature(level, fact, "1h") for fact in TRAFFIC_FACTS if fact != "submit"]
-        found += [_count_feature(level, fact, None) for fact in ("success", "failure")]
-    return found
+        features += [
+            _count_feature(level, fact, "1h") for fact in TRAFFIC_FACTS if fact != "submit"
+        ]
+        features += [_count_feature(level, fact, None) for fact in ("success", "failure")]
+    return features
 
 
 _SHARE_FEATURES = (
     Feature(
         "share_on_point_1h",
         "share",
-        "Of the last hour's holds with this template, how many were on this execution point: "
-        "near 1 it is a black hole",
+        "Share of the last hour's holds with this template that were on this execution point; "
+        "near 1, it is a black hole",
         "001, 012, 021",
         lambda h: _ratio(
             h.facts("point_template", "hold", "1h"), h.facts("template", "hold", "1h")
@@ -855,7 +858,7 @@ _SHARE_FEATURES = (
     Feature(
         "share_of_pool_1h",
         "share",
-        "Of all holds in the last hour, how many had this template",
+        "Share of all holds in the last hour that had this template",
         "012",
         lambda h: _ratio(h.facts("template", "hold", "1h"), h.facts("pool", "hold", "1h")),
     ),
@@ -883,14 +886,14 @@ _SHARE_FEATURES = (
     Feature(
         "mates_done",
         "count",
-        "Other jobs of the cluster that ended with exit 0",
+        "Other jobs of the cluster that exited with 0",
         "005",
         lambda h: h.facts("cluster", "success"),
     ),
     Feature(
         "mates_failed",
         "count",
-        "Other jobs of the cluster that ended otherwise",
+        "Other jobs of the cluster that ended in any other way",
         "005",
         lambda h: h.facts("cluster", "failure"),
     ),

@@ -1,15 +1,15 @@
 """The table of hold reasons: how each one is recognised, and what facilitators advise.
 
-One entry per reason. An entry has up to two halves, because two questions are asked of a hold:
+There is one entry per reason. An entry has up to two halves, for two questions about a hold:
 
 - `Signs` name the *family*: the fault, whatever version of HTCondor reported it. Codes changed
   between versions, so the wording decides first. Models learn from families.
 - `Rule` is the advice. Codes decide first, and the wording only where a code covers several
   faults.
 
-Each half is looked up by itself, and the first entry that matches counts: special entries stand
-above general ones. A family whose holds fall under several rules has an entry without a rule;
-a rule that covers several families has one without signs.
+Each half is looked up separately, and the first entry that matches wins, so special entries come
+before general ones. A family whose holds fall under several rules has an entry without a rule; a
+rule that covers several families has an entry without signs.
 
 To add a reason, add an entry (and its `Family` or `RuleId`). Only a new kind of remedy needs more:
 a `RemedyKey`, and a builder for it in advise/remedies.py.
@@ -27,7 +27,7 @@ from condor_advice.gather.events import HoldCode
 
 
 class Family(StrEnum):
-    """The fault behind a hold. The order numbers them in tensors and tables: only append."""
+    """The fault behind a hold. The order numbers families in tensors and tables: only append."""
 
     UNSPECIFIED = "unspecified"
     OTHER = "other"
@@ -74,9 +74,9 @@ class Family(StrEnum):
 class Trait(StrEnum):
     """What is true of every hold in a family."""
 
-    LIMIT = "limit"  # it was stopped at a limit, and would be again
+    LIMIT = "limit"  # the job reached a limit, and would reach it again
     SIZED = "sized"  # the reason states sizes in MB
-    PASSES = "passes"  # the cause goes away by itself; a retry at once meets it again
+    PASSES = "passes"  # the cause goes away by itself, but an immediate retry fails again
     POINT = "point"  # the execution point may be at fault
 
 
@@ -86,11 +86,11 @@ class Verdict(Enum):
     RELEASE = "RELEASE"
     FIX = "FIX"  # then release
     REMOVE = "REMOVE"
-    ASK = "ASK"  # the owner or the staff decide, or too little is known
+    ASK = "ASK"  # the owner or staff decide, or too little is known
 
 
 class RuleId(StrEnum):
-    """The rules. Code tells them apart by these, never by a title."""
+    """The ids of the rules. Code compares these, never titles."""
 
     HELD_BY_HAND = "held_by_hand"
     SUBMITTED_ON_HOLD = "submitted_on_hold"
@@ -146,7 +146,7 @@ class RemedyKey(StrEnum):
 
 
 class Transfer(StrEnum):
-    """Which way files went."""
+    """The direction of a file transfer."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -154,14 +154,14 @@ class Transfer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Some holds, by code, subcode and wording; a part that is empty matches anything."""
+    """A set of holds, by code, subcode and wording; an empty part matches anything."""
 
     codes: tuple[int | None, ...] = ()
     subcodes: tuple[int, ...] = ()
     pattern: str = ""  # a regular expression, case ignored
 
     def matches(self, code: int | None, subcode: int | None, text: str) -> bool:
-        """Tell whether a hold is one of these."""
+        """Tell whether a hold is in the set."""
         if self.codes and code not in self.codes:
             return False
         if self.subcodes and subcode not in self.subcodes:
@@ -186,7 +186,7 @@ class Signs:
     otherwise: tuple[Match, ...] = ()
     traits: tuple[Trait, ...] = ()
     remedy: RemedyKey | None = None  # for the family's holds, whatever their rule
-    keyword: str = ""  # by which rules know the family where the reason's text is not kept
+    keyword: str = ""  # identifies the family to rules when the reason's text is unavailable
 
     def in_wording(self, text: str) -> bool:
         """Tell whether a template, in lower case, shows this family."""
@@ -201,30 +201,30 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What facilitators advise about a hold, and where that comes from."""
+    """What facilitators advise for a hold, and the source of that advice."""
 
     id: RuleId
     name: str  # the title that people and `--json` see
     verdict: Verdict
-    prior: float  # chance that a release as is succeeds, before any outcome is seen
+    prior: float  # chance that an unchanged release succeeds, before any outcome is known
     why: str
     remedy: str
     source: str
     holds: tuple[Match, ...] = ()  # the holds it is for
-    command: str = "condor_release"  # carries the remedy out; empty: none does
+    command: str = "condor_release"  # carries out the remedy; empty if no command does
     builder: RemedyKey | None = None
     builder_for: Family | None = None  # the builder needs this family; None: any
 
     def matches(self, code: int | None, subcode: int | None, reason: str) -> bool:
-        """Tell whether this rule is for a hold."""
+        """Tell whether this rule applies to a hold."""
         return any(match.matches(code, subcode, reason) for match in self.holds)
 
 
 @dataclass(frozen=True, slots=True)
 class HoldReason:
-    """One entry of the table; `example` is a hold (code, subcode, reason) that it is the first for.
+    """One entry of the table.
 
-    Where the entry has two halves, the example shows both.
+    `example` is a hold (code, subcode, reason) that each half of the entry is the first to match.
     """
 
     example: tuple[int | None, int | None, str]
@@ -233,10 +233,10 @@ class HoldReason:
 
 
 def _is_transfer(way: Transfer, text: str) -> bool:
-    """Tell whether a template is about a transfer that way, in the new wording or the old one."""
+    """Tell whether a template is about a transfer in this direction, in new or old wording."""
     if f"transfer {way} files failure" in text:
         return True
-    # In the old wording the side that failed to send stands first; the shadow sends input.
+    # In the old wording the sender comes first; the shadow sends input.
     sender, receiver = ("shadow at ", "starter at ")
     if way is Transfer.OUTPUT:
         sender, receiver = receiver, sender
@@ -924,17 +924,17 @@ def family_of(template: str, code: int | None, subcode: int | None) -> Family:
 
 
 def signs_fingerprint() -> str:
-    """Return a number that changes whenever a hold could get another family.
+    """Return a checksum that changes whenever a hold could get another family.
 
-    Titles, sentences and priors are no part of it: rows that are kept do not depend on them.
+    It leaves out titles, sentences and priors, because stored rows do not depend on them.
     """
     return f"{zlib.crc32(repr((tuple(Family), all_signs())).encode()):08x}"
 
 
 def acting_user(reason: str) -> str:
-    """Return who held, released or removed a job as the reason names them, or ''.
+    """Return the user that a reason names as having held, released or removed a job, or ''.
 
-    HTCondor appends the name, so the last one counts: the text before it is anybody's.
+    HTCondor appends the name, so the last one counts: anybody can write the text before it.
     """
     names = re.findall(r"\(by user ([^)\s]+)\)", reason)
     return names[-1] if names else ""

@@ -1,4 +1,4 @@
-"""What came of each hold: from the events behind it to an outcome, and to a label."""
+"""Outcomes and labels of holds, from the events that follow them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from condor_advice.preprocess.holds.steps import Steps
 
 Ints = npt.NDArray[np.int64]
 
-OUTCOMES = tuple(Outcome)  # their order is the number of each in tables
+OUTCOMES = tuple(Outcome)  # the index numbers an outcome in tables
 OUTCOME_INDEX = {outcome: index for index, outcome in enumerate(OUTCOMES)}
-# Only these say what a release did. A job that was removed, before or after, or whose log
-# ends, has no label: its outcome is unknown, and unknown is not failed.
+# Only these show what a release did. A job that was removed, before or after its release, or whose
+# log ends has no label: its outcome is unknown, and unknown does not mean failed.
 LABELS = {
     Outcome.SUCCEEDED: 1,
     Outcome.HELD_SAME: 0,
@@ -29,61 +29,61 @@ _MARKS = (Kind.JOB_HELD, Kind.JOB_RELEASED, Kind.JOB_TERMINATED, Kind.JOB_ABORTE
 
 
 def label_of(outcome: Outcome) -> int | None:
-    """Return 1 where a release led to success, 0 where it did not, None where nobody knows."""
+    """Return 1 if a release succeeded, 0 if it did not, None if that is unknown."""
     return LABELS.get(outcome)
 
 
 def labels_of(outcomes: npt.NDArray[np.integer]) -> npt.NDArray[np.int8]:
-    """Return the labels of outcomes given by number; NO_LABEL where there is none."""
-    found: npt.NDArray[np.int8] = _LABEL_BY_INDEX[outcomes]
-    return found
+    """Return the labels of outcomes given by index; NO_LABEL if there is none."""
+    labels: npt.NDArray[np.int8] = _LABEL_BY_INDEX[outcomes]
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """For each hold: what is known of its end, and since which event."""
+    """The outcome of each hold, and the event that decided it."""
 
-    hold: Ints  # rows of the steps that were asked about
-    outcome: npt.NDArray[np.int8]  # number in OUTCOMES
-    release: Ints  # row of the first release; -1 none
-    decided: Ints  # row of the event that decided; -1 while it is open
+    hold: Ints  # rows of the holds in the steps
+    outcome: npt.NDArray[np.int8]  # index in OUTCOMES
+    release: Ints  # row of the first release; -1 if none
+    decided: Ints  # row of the deciding event; -1 while open
 
 
 def decide(steps: Steps, life: Ints) -> Decisions:
-    """Find what came of every hold in steps that are sorted by job and, within, by order.
+    """Find the outcome of every hold in steps that are sorted by job and then by order.
 
-    `life` numbers the lives of the jobs: what happens in another life has no say.
+    `life` numbers the lives of the jobs: events in another life do not count.
 
-    The first hold, termination or removal behind a hold decides it. It tells what a release
-    did only if a release stands between, or if the job terminated, which no held job does.
+    The first hold, termination or removal after a hold decides it. It shows what a release did
+    only if a release comes in between, or if the job terminated, which no held job does.
     """
     kind = steps["kind"]
     marks = np.flatnonzero(np.isin(kind, _MARKS))
-    what, job = kind[marks], life[marks]
+    mark_kind, job = kind[marks], life[marks]
     count = len(marks)
-    released = what == Kind.JOB_RELEASED
-    # The next mark that is no release: found from the end backwards.
+    released = mark_kind == Kind.JOB_RELEASED
+    # The next mark that is not a release, searched from the end backwards.
     index = np.where(released, count, np.arange(count))
     following = np.minimum.accumulate(np.r_[index, count][::-1])[::-1][1:]
-    holds = np.flatnonzero(what == Kind.JOB_HELD)
+    holds = np.flatnonzero(mark_kind == Kind.JOB_HELD)
     after = following[holds]
     inside = np.minimum(after, count - 1)
     decided = (after < count) & (job[inside] == job[holds])
     next_mark = np.minimum(holds + 1, count - 1)
     free = (holds + 1 < count) & released[next_mark] & (job[next_mark] == job[holds])
     code = steps["code"][marks]
-    outcome = np.where(free, _number(Outcome.UNKNOWN), _number(Outcome.NEVER_RELEASED))
-    end = what[inside]
+    outcome = np.where(free, _index(Outcome.UNKNOWN), _index(Outcome.NEVER_RELEASED))
+    end = mark_kind[inside]
     held = decided & free & (end == Kind.JOB_HELD)
     same = code[inside] == code[holds]
-    outcome[held & same] = _number(Outcome.HELD_SAME)
-    outcome[held & ~same] = _number(Outcome.HELD_OTHER)
-    outcome[decided & ~free & (end != Kind.JOB_TERMINATED)] = _number(Outcome.NEVER_RELEASED)
-    outcome[decided & free & (end == Kind.JOB_ABORTED)] = _number(Outcome.REMOVED)
+    outcome[held & same] = _index(Outcome.HELD_SAME)
+    outcome[held & ~same] = _index(Outcome.HELD_OTHER)
+    outcome[decided & ~free & (end != Kind.JOB_TERMINATED)] = _index(Outcome.NEVER_RELEASED)
+    outcome[decided & free & (end == Kind.JOB_ABORTED)] = _index(Outcome.REMOVED)
     ended = decided & (end == Kind.JOB_TERMINATED)
     well = steps["exit"][marks][inside] == 0
-    outcome[ended & well] = _number(Outcome.SUCCEEDED)
-    outcome[ended & ~well] = _number(Outcome.FAILED)
+    outcome[ended & well] = _index(Outcome.SUCCEEDED)
+    outcome[ended & ~well] = _index(Outcome.FAILED)
     return Decisions(
         marks[holds],
         outcome.astype(np.int8),
@@ -92,5 +92,5 @@ def decide(steps: Steps, life: Ints) -> Decisions:
     )
 
 
-def _number(outcome: Outcome) -> int:
+def _index(outcome: Outcome) -> int:
     return OUTCOME_INDEX[outcome]

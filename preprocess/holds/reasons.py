@@ -1,7 +1,7 @@
-"""How well reasons are understood: `python -m condor_advice.preprocess.holds.reasons LOG|DIR...`.
+"""Measure how well hold reasons are recognised.
 
-Prints one JSON object: how many holds, distinct texts, templates and families the logs have,
-and how many holds no rule gives a family.
+`python -m condor_advice.preprocess.holds.reasons LOG|DIR...` prints one JSON object: how many
+holds, distinct texts, templates and families the logs have, and how many holds match no family.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from condor_advice.preprocess.holds.timeline import log_blocks
 
 
 def hold_reasons(path: Path) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the reasons of a log's holds with their codes."""
+    """Yield the hold reasons in a log with their codes."""
     for columns in log_blocks(path, Clock(UTC)):
         for row in np.flatnonzero(columns.type == 12).tolist():
             ad = columns.ad(row)
@@ -52,13 +52,13 @@ def measure(paths: Iterable[Path]) -> dict[str, Any]:
         "texts": len({text for text, _, _ in texts}),
         "templates": len(templates),
         "families": dict(families.most_common()),
-        "codes_by_family": {family: sorted(found) for family, found in codes.items()},
+        "codes_by_family": {family: sorted(pairs) for family, pairs in codes.items()},
         "unassigned": families["other"],
     }
 
 
 def find_logs(arguments: Iterable[str]) -> Iterator[Path]:
-    """Yield the files named, and all files below the directories named."""
+    """Yield the named files, and all files in the named directories."""
     for argument in arguments:
         path = Path(argument)
         yield from (p for p in sorted(path.rglob("*")) if p.is_file()) if path.is_dir() else [path]

@@ -1,7 +1,6 @@
-"""All hold episodes of some logs in memory, and a store's open ones kept up to date.
+"""Hold episodes in memory, from logs or from what is new in a store.
 
-For logs of a size that advice is asked about. For training, which may need more than memory
-holds, see export.py.
+For logs that fit in memory. For training on more data, see export.py.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Samples:
     def find(
         self, cluster: int, proc: int, number: int | None = None, access_point: str | None = None
     ) -> int | None:
-        """Return the row of a job's hold by its number, or of its last one; None without any."""
+        """Return the row of a job's hold by number, or of its last hold; None if it has none."""
         points = self.names.access_points
         chosen = points.values() if access_point is None else [points.get(access_point, -1)]
         jobs = [int(job_number(point, cluster, proc)) for point in chosen if point >= 0]
@@ -56,18 +55,18 @@ class Samples:
         return self.steps[self.offsets[row] : self.offsets[row + 1]]
 
     def outcome(self, row: int) -> Outcome:
-        """Return what is known of one hold's end."""
+        """Return the outcome of one hold, as far as known."""
         return OUTCOMES[int(self.outcomes["outcome"][row])]
 
 
 def collect(timeline: Timeline, spec: TensorSpec | None = None) -> Samples:
-    """Read all hold episodes of a timeline; neighbours' steps stand before those of the job."""
+    """Read all hold episodes of a timeline; neighbours' steps come before the job's own."""
     stream = EpisodeStream(spec, names=timeline.names)
-    return _gathered([_neighbours_first(batch) for batch in stream.run(timeline)], stream)
+    return _joined([_neighbours_first(batch) for batch in stream.run(timeline)], stream)
 
 
 def _neighbours_first(batch: EpisodeBatch) -> EpisodeBatch:
-    """Put the steps of each hold's neighbours, where the spec asks for them, before its own."""
+    """Put the steps of each hold's neighbours, if the spec asks for them, before its own."""
     if not len(batch.episodes) or not batch.neighbours.shape[1]:
         return batch
     rows, lengths = [], []
@@ -79,23 +78,23 @@ def _neighbours_first(batch: EpisodeBatch) -> EpisodeBatch:
     return replace(batch, steps=np.concatenate(rows), offsets=np.append(0, np.cumsum(lengths)))
 
 
-def take_up(store: Store, state: Path, spec: TensorSpec | None = None) -> Samples:
-    """Read the hold episodes that are new in a store since this was last called.
+def collect_new(store: Store, state: Path, spec: TensorSpec | None = None) -> Samples:
+    """Read the hold episodes that a store gained since the last call.
 
-    The state of the pass is kept in the file `state`; without one all events are read. What
-    became of episodes of earlier calls is not told here.
+    The file `state` keeps the state of the pass; if it does not exist, all events are read.
+    Outcomes of episodes from earlier calls are not returned.
     """
     after: dict[str, tuple[int, int]] = {}
     stream = EpisodeStream(spec)
     if state.exists():
         stream, after = EpisodeStream.load(state, spec)
     first = stream.episodes
-    found = list(stream.run(store_timeline(store, after, stream.names, stream.clocks)))
+    batches = list(stream.run(store_timeline(store, after, stream.names, stream.clocks)))
     stream.save(state, after)
-    return _gathered(found, stream, first)
+    return _joined(batches, stream, first)
 
 
-def _gathered(batches: list[EpisodeBatch], stream: EpisodeStream, first: int = 0) -> Samples:
+def _joined(batches: list[EpisodeBatch], stream: EpisodeStream, first: int = 0) -> Samples:
     outcomes = np.zeros(stream.episodes - first, OUTCOME)
     for batch in batches:
         new = batch.outcomes[batch.outcomes["episode"] >= first]

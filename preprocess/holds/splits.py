@@ -1,9 +1,9 @@
-"""Train, validation and test by time, with kin on one side and a gap between.
+"""Split episodes by time into training, validation and test sets, with a gap between them.
 
-An episode trains only if its outcome was decided before the next side begins: a label that was
-still open then could not have been learned from. Jobs of one cluster, one DAG or one batch are
-kin: what happened to one tells of the others, so that all kin stay on the side where the first
-of them was held, and those that fall behind a border are left out.
+An episode is used only if its outcome was decided before the next set begins: a label that was
+still open then could not have been learned. Jobs of one cluster, DAG or batch are kin: the outcome
+of one says much about the others. So all kin belong to the set in which the first of them was
+held, and those held after its end are left out.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ GAP_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What a split needs to know of each episode; times in microseconds."""
+    """What a split needs to know about each episode; times in microseconds."""
 
     time: Ints
     decided: Ints  # -1 while open
     label: npt.NDArray[np.int8]
-    kin: Sequence[Ints]  # one column per kind of kin; values <= 0 in DAG and batch are none
+    kin: Sequence[Ints]  # one column per kind of kin; in DAG and batch, values <= 0 mean none
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSplit:
-    """Rows of each side, in the order of time, and how many were left out for which reason."""
+    """The rows of each set in order of time, and how many were left out, by reason."""
 
     train: Ints
     validation: Ints
@@ -49,11 +49,11 @@ def split_by_time(
     validation: float = 0.2,
     gap_seconds: float = GAP_SECONDS,
 ) -> EpisodeSplit:
-    """Cut labelled episodes by the time of their holds; the rest after both is the test."""
+    """Split labelled episodes by the time of their holds; the last part is the test set."""
     if not 0 < train < train + validation < 1:
         raise UsageError(
-            f"a split of {train} and {validation} leaves nothing to test on; "
-            "give shares that add up to less than 1"
+            f"shares {train} and {validation} leave nothing to test on; "
+            "use shares that add up to less than 1"
         )
     labelled = np.flatnonzero(moments.label != NO_LABEL)
     left_out = {"no_label": len(moments.label) - len(labelled)}
@@ -64,7 +64,7 @@ def split_by_time(
     second = int(times[min(int((train + validation) * len(times)), len(times) - 1)])
     gap = int(gap_seconds * 1_000_000)
     kin = kin_groups(moments.kin)
-    # The side of a group is the side of its first hold, labelled or not.
+    # A group belongs to the set of its first hold, labelled or not.
     home = np.full(int(kin.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(home, kin, moments.time)
     side = np.searchsorted((first, second), home[kin[labelled]], side="right")
@@ -92,7 +92,7 @@ def _add(counts: dict[str, int], reason: str, which: npt.NDArray[np.bool_]) -> N
 
 
 def kin_groups(columns: Sequence[Ints]) -> Ints:
-    """Number groups of rows that share a value in any column; 0 is no value."""
+    """Number the groups of rows that share a value in any column; 0 means no value."""
     count = len(columns[0])
     group = np.arange(count)
     # Neighbours in each column's order belong together; repeat until nothing changes.

@@ -1,12 +1,12 @@
-"""Hold reason text → template, family, and the numbers inside.
+"""Parse the text of a hold reason into its template, family and numbers.
 
 HTCondor writes hosts, paths, sizes and users into its reasons, so nearly every text is
-unique. A *template* is the text with these taken out: `Transfer input files failure at access
+unique. A *template* is the text without these: `Transfer input files failure at access
 point <host> … (errno 2) No such file or directory`. A *family* (see hold_reasons.py) joins the
 wordings and codes that different versions of HTCondor use for the same fault.
 
-Texts are masked word by word, and masked words are remembered: most of the thirty words of a reason
-have been seen before, so a reason costs microseconds.
+Texts are masked word by word, and masked words are cached: most of the thirty words of a reason
+have been seen before, so a reason takes microseconds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 from condor_advice.preprocess.holds.hold_reasons import Family, Trait, families_with, family_of
 
-FAMILIES = tuple(Family)  # a family's place is its number in tensors and tables
+FAMILIES = tuple(Family)  # the index numbers a family in tensors and tables
 FAMILY_INDEX: dict[str, int] = {family: index for index, family in enumerate(FAMILIES)}
-TEMPLATE_BUCKETS = 1024  # of the template's embedding index; 0 is no template
-MAX_WORDS = 40  # of a template; a container engine may print a page
+TEMPLATE_BUCKETS = 1024  # size of the template embedding; 0 means no template
+MAX_WORDS = 40  # limit for a template: a container engine may print a page
 _CACHED_WORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A hold reason, taken apart."""
+    """A parsed hold reason."""
 
     template: str
     family: Family
@@ -56,7 +56,7 @@ def bucket_of(template_id: int) -> int:
 
 
 class _Late:
-    """A pattern compiled at its first use: reading a store needs none of them."""
+    """A pattern that is compiled at its first use, since reading a store needs none."""
 
     search: Callable[[str], re.Match[str] | None]
     match: Callable[[str], re.Match[str] | None]
@@ -103,7 +103,7 @@ _UNITS = {
 
 
 def parse_reason(text: str, code: int | None, subcode: int | None) -> Reason:
-    """Take a hold reason apart; an empty one has the template ''."""
+    """Parse a hold reason; an empty one has the template ''."""
     text = text.strip()
     point = ""
     if at_point := _AT_POINT.search(text):
@@ -134,7 +134,7 @@ _SIZED = families_with(Trait.SIZED)
 
 
 def _amount(pattern: _Late, text: str) -> float | None:
-    """Return a size in MB; a number without a unit is taken as it is."""
+    """Return a size in MB; a number without a unit counts as MB."""
     amount = pattern.search(text)
     if amount is None:
         return None
@@ -142,7 +142,7 @@ def _amount(pattern: _Late, text: str) -> float | None:
 
 
 def _simplify(text: str) -> str:
-    """Rewrite variants of one wording to the same text."""
+    """Rewrite variants of a wording to one text."""
     if "\n" in text:
         text = text.replace("\n", " ")
     if " with arguments " in text:
@@ -166,7 +166,7 @@ _words: dict[str, tuple[str, str]] = {}  # word -> (masked, kind of variable or 
 
 
 def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Mask the variables of a text; return it with the variables."""
+    """Mask the variables of a text; return the masked text and the variables."""
     masked: list[str] = []
     variables: list[tuple[str, str]] = []
     before = ""
@@ -180,7 +180,7 @@ def _mask(text: str) -> tuple[str, list[tuple[str, str]]]:
                 word = word.replace(core, f"<{kind}>", 1) if core else word
             masked.append(word)
         elif before.endswith("errno") or before in _KEPT_NEXT:
-            masked.append(word)  # these numbers tell faults apart
+            masked.append(word)  # these numbers distinguish faults
         else:
             replaced = known.get(word)
             if replaced is None:
@@ -202,7 +202,7 @@ _PUNCTUATED = _Late(r"([('\"\[]*)(.*?)([)'\"\].,;:!?]*)$", re.DOTALL)
 _KINDS: tuple[tuple[str, _Late], ...] = tuple(
     (kind, _Late(pattern))
     for kind, pattern in (
-        ("", r"<\w+>$"),  # replaced before
+        ("", r"<\w+>$"),  # already replaced
         ("url", r"[A-Za-z][A-Za-z0-9+.-]*://"),
         ("address", r"<?(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?[^\s]*>?$|<.*[:?&].*>$|\[[0-9a-f:]+\]"),
         ("slot", r"[\w.-]+@[\w.@-]+$"),
@@ -237,7 +237,7 @@ _families: dict[tuple[str, int | None, int | None], Family] = {}
 
 
 def _family(template: str, code: int | None, subcode: int | None) -> Family:
-    """Return the family of a template, which is remembered."""
+    """Return the family of a template, from a cache."""
     key = (template, code, subcode)
     family = _families.get(key)
     if family is None:

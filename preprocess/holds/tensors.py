@@ -1,9 +1,9 @@
-"""A hold's history as (step, feature) rows for the LSTM: oldest first, the last row the hold.
+"""Encode a hold's history as (step, feature) rows for the LSTM: oldest first, the hold last.
 
-Every row says which event it is, how long it took, where the job was, what it used, and what
-the whole pool was like at that moment. A tensor has no missing values: nothing reported is 0.
-Optionally each hold brings j neighbours: jobs that did something in the same frame of time,
-with their own steps up to the hold, drawn by a seed from what was known then.
+Each row describes one event: its kind, the time since the last one, where the job was, what it
+used, and the state of the whole pool at that moment. A tensor has no missing values: what was not
+reported is 0. Optionally each hold comes with j neighbours: jobs with an event in the same time
+frame, drawn by a seed, with their own steps up to the hold.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TRANSFERS = (
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of steps, each with where its job's life begins and the hold it leads to."""
+    """Rows of steps, each with the row where its job's life begins and the row of its hold."""
 
     steps: Steps
     row: Ints
@@ -77,15 +77,15 @@ class Window:
         return np.ascontiguousarray(self.steps["part"])[self.row]
 
     def value(self, name: str) -> Floats:
-        """Return a field of each row, 0 where it has none."""
-        found: Floats = np.nan_to_num(self.steps[name][self.row].astype(np.float64))
-        return found
+        """Return a field of each row; 0 if it has none."""
+        values: Floats = np.nan_to_num(self.steps[name][self.row].astype(np.float64))
+        return values
 
     def seconds(self, later: Ints, earlier: Ints) -> Floats:
-        """Return the time between rows, never below zero."""
+        """Return the seconds between rows, never below zero."""
         time = self.steps["time"]
-        found: Floats = np.maximum((time[later] - time[earlier]) / 1e6, 0.0)
-        return found
+        seconds: Floats = np.maximum((time[later] - time[earlier]) / 1e6, 0.0)
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _acted(who: int) -> Callable[[Window], npt.NDArray[np.generic]]:
 
 
 def _moved(window: Window) -> npt.NDArray[np.generic]:
-    """Tell where an execution is on another point than the execution before it."""
+    """Tell which executions are on a different point from the execution before."""
     steps = window.steps
     starts = np.flatnonzero((steps["kind"] == Kind.EXECUTE) & (steps["point"] >= 0))
     place = np.searchsorted(starts, window.row) - 1
@@ -158,21 +158,23 @@ STEP_COLUMNS: tuple[StepColumn, ...] = (
     StepColumn(
         "gap",
         "log(1+s)",
-        "Since the step before; 0 for the first",
+        "Time since the step before; 0 for the first",
         lambda w: np.log1p(w.seconds(w.row, np.maximum(w.row - 1, w.first))),
     ),
     StepColumn(
         "before_hold",
         "log(1+s)",
-        "From here to the hold; 0 in the last row",
+        "Time from this step to the hold; 0 in the last row",
         lambda w: np.log1p(w.seconds(w.hold, w.row)),
     ),
-    StepColumn("moved", "0/1", "Executes on another execution point than the last time", _moved),
-    StepColumn("memory", "log(1+MB)", "Memory used, as the event reports it", _log("memory")),
+    StepColumn(
+        "moved", "0/1", "Executes on a different execution point from the last time", _moved
+    ),
+    StepColumn("memory", "log(1+MB)", "Memory usage, as the event reports it", _log("memory")),
     StepColumn(
         "memory_over_request",
         "ratio",
-        "Memory used over requested, where the event has both",
+        "Memory usage over request, if the event has both",
         _over_request,
     ),
     StepColumn(
@@ -188,16 +190,21 @@ STEP_COLUMNS: tuple[StepColumn, ...] = (
     StepColumn(
         "code",
         "index",
-        "HoldReasonCode, or the code of a 004 or 021; 0 none",
+        "HoldReasonCode, or the code of a 004 or 021; 0 if none",
         lambda w: np.maximum(w.steps["code"][w.row], 0),
     ),
-    StepColumn("family", "index", "Family of a hold's reason; 0 none", _family),
-    StepColumn("template", "index", "Embedding index of a hold's template; 0 none", _template),
-    StepColumn("by_user", "0/1", "A person held or released it", _acted(BY_USER)),
-    StepColumn("by_policy", "0/1", "A policy held or released it", _acted(BY_POLICY)),
+    StepColumn("family", "index", "Family of the hold reason; 0 if none", _family),
+    StepColumn(
+        "template", "index", "Embedding index of the hold reason's template; 0 if none", _template
+    ),
+    StepColumn("by_user", "0/1", "A user held or released it", _acted(BY_USER)),
+    StepColumn("by_policy", "0/1", "A policy expression held or released it", _acted(BY_POLICY)),
     *(
         StepColumn(
-            name, "log(1+count)", f"Of all jobs then: {name.split('_', 1)[1]}", _channel(index)
+            name,
+            "log(1+count)",
+            f"All jobs at that moment: {name.split('_', 1)[1]}",
+            _channel(index),
         )
         for index, name in enumerate(CONTEXT_CHANNELS)
     ),
@@ -206,12 +213,12 @@ STEP_COLUMNS: tuple[StepColumn, ...] = (
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a tensor looks like; kept with every model that was trained on it."""
+    """The shape of a tensor; stored with every model trained on it."""
 
     max_steps: int = 64
     neighbours: int = 0
     neighbour_steps: int = 8
-    frame_seconds: int = 3600  # neighbours did something within this time before the hold
+    frame_seconds: int = 3600  # neighbours have an event within this time before the hold
     seed: int = 0
 
     @cached_property
@@ -221,16 +228,16 @@ class TensorSpec:
 
     @property
     def num_features(self) -> int:
-        """How many numbers a step has."""
+        """The number of features of a step."""
         return len(STEP_COLUMNS)
 
     def column(self, name: str) -> int:
-        """Return where a feature stands in a row."""
+        """Return the index of a feature in a row."""
         return self.columns.index(name)
 
 
 def encode_rows(steps: Steps, row: Ints, first: Ints, hold: Ints) -> EpisodeTensor:
-    """Encode rows of steps; `first` is where each one's life begins, `hold` where it leads to."""
+    """Encode rows of steps; `first` is where each row's life begins, `hold` is its hold."""
     window = Window(steps, row, first, hold)
     tensor = np.empty((len(STEP_COLUMNS), len(row)), np.float32)
     for index, column in enumerate(STEP_COLUMNS):
@@ -243,7 +250,7 @@ def encode_holds(
 ) -> tuple[EpisodeTensor, Ints]:
     """Encode the steps up to each hold, one after the other without padding.
 
-    Returns the rows and where each hold's rows begin in them, with the end appended.
+    Return the rows, and the offset of each hold's rows in them, with the end appended.
     """
     begin = np.maximum(first, at - spec.max_steps + 1)
     lengths = at - begin + 1
@@ -265,8 +272,8 @@ def padded(rows: EpisodeTensor, offsets: Ints, max_steps: int) -> npt.NDArray[np
 
 # ---- neighbours ----------------------------------------------------------------------------
 
-# Rows of these kinds stay as they are; others may be left out later (see stream.py), and a
-# neighbour must look the same whatever came after the hold.
+# Rows of these kinds are always kept; others may be dropped later (see stream.py), and a neighbour
+# must look the same whatever happens after the hold.
 NEIGHBOUR_KINDS = np.array(
     [
         Kind.SUBMIT,
@@ -282,7 +289,7 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def draw(seed: int, hold: Ints, nth: int, count: Ints) -> Ints:
-    """Draw a number below `count` for each hold's sequence number: always the same one."""
+    """Draw a number below `count` for each hold's sequence number, the same on every call."""
     with np.errstate(over="ignore"):
         mixed = hold.astype(np.uint64) * MIX
         mixed += np.uint64(seed % (1 << 32)) * _M1 + np.uint64(nth) * _M2
@@ -295,11 +302,11 @@ def draw(seed: int, hold: Ints, nth: int, count: Ints) -> Ints:
 def encode_neighbours(
     steps: Steps, life: Ints, hold: Steps, recent: Steps, spec: TensorSpec
 ) -> npt.NDArray[np.float32]:
-    """Encode what the neighbours of each hold had done; axes (hold, neighbour, step, feature).
+    """Encode the steps of each hold's neighbours; axes (hold, neighbour, step, feature).
 
-    `steps` are all live jobs' steps by job and order, `life` their lives, `recent` the steps
-    of NEIGHBOUR_KINDS in the last frame of time, in order. A neighbour that would be the held
-    job itself, or that nobody is left to be, stays empty.
+    `steps` are the steps of all live jobs by job and order, `life` their lives, `recent` the steps
+    of NEIGHBOUR_KINDS in the last time frame, in order. A neighbour stays empty if the held job
+    itself is drawn, or if there is no job to draw.
     """
     shape = (len(hold), spec.neighbours, spec.neighbour_steps, spec.num_features)
     tensor = np.zeros(shape, np.float32)

@@ -102,7 +102,7 @@ def test_files_that_are_no_recording_are_named(tmp_path: Path) -> None:
         assert done.exit_code != 0
         assert words in _said(done)
     done = CliRunner().invoke(cli, ["failures", "train", "--usage", str(table)])
-    assert "--usage needs --out FILE" in _said(done)
+    assert "--usage requires --out FILE" in _said(done)
 
 
 def _said(done) -> str:  # type: ignore[no-untyped-def]

@@ -108,7 +108,7 @@ def test_a_plain_question_loads_neither_parser_nor_tables(store: Path) -> None:
     code = (
         "import sys; sys.argv = ['condor-advice', *sys.argv[1:]]\n"
         "from condor_advice.advise import front\n"
-        "front.leave = lambda status: print(*sorted(sys.modules), file=sys.stderr)\n"
+        "front.exit_now = lambda status: print(*sorted(sys.modules), file=sys.stderr)\n"
         "front.main()"
     )
     done = subprocess.run(
@@ -146,7 +146,7 @@ def test_others_jobs_in_a_shared_store_are_counted_and_not_listed(
     answer(question, as_json=True)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert f"{len(listed)} jobs of others are not listed" in shown.err
+    assert f"{len(listed)} other users' jobs are not listed" in shown.err
     answer(question, as_json=False)
     text = capsys.readouterr().out
     assert "of others" in text
@@ -199,5 +199,7 @@ def test_without_a_model_that_can_be_used_the_rules_answer_and_say_so(
     done = run("--log", event_log("missing_input.log"))
     assert done.returncode == 0, done.stderr
     assert "by the rules, no model was used." in done.stdout
-    assert "cannot load a model, so the rules answer" in " ".join(done.stdout.split())
+    assert "cannot load a model, so the advice comes from rules alone" in " ".join(
+        done.stdout.split()
+    )
     assert "registry.json" in done.stdout

@@ -69,7 +69,7 @@ def test_the_shipped_model_is_known_by_the_name_that_its_answers_carry(place: Pa
     found = run_json("show", "shipped")
     assert found["manifest"]["name"] == "starter"
     assert run_json("show", "starter") == found
-    assert run("verify", "starter", "first").stdout == "shipped: whole\nfirst: whole\n"
+    assert run("verify", "starter", "first").stdout == "shipped: intact\nfirst: intact\n"
 
 
 def test_show_prints_what_a_model_was_made_from(place: Path) -> None:
@@ -106,14 +106,14 @@ def test_the_gate_decides_on_the_outcomes_of_a_real_pool(place: Path, tmp_path: 
     assert found["promoted"]
     assert found["gate"]["verdict"] == "better"
     assert Registry().current_name() == "second"
-    assert "wrong not promoted, shipped stayed: the candidate is worse" in run("list").stdout
+    assert "wrong not promoted, shipped kept: the candidate is worse" in run("list").stdout
 
 
 def test_rollback_is_one_command(place: Path) -> None:
     run("promote", "first", "--force")
     run("promote", "second", "--force")
     assert run_json("rollback") == {"left": "second", "back": "first", "passed_over": []}
-    assert "shipped answers from now on" in run("rollback").stdout
+    assert "shipped is now in use" in run("rollback").stdout
     with pytest.raises(UsageError, match="nothing to go back to"):
         run("rollback")
 
@@ -128,8 +128,8 @@ def test_verify_names_the_damaged_one_and_fails(place: Path) -> None:
     found = run_json("verify", expect=1)
     assert not found["whole"]
     assert "half written" in found["problems"]["second"]
-    assert run("verify", "first").stdout == "first: whole\n"
-    assert "CANNOT BE USED" in run("list").stdout
+    assert run("verify", "first").stdout == "first: intact\n"
+    assert "UNUSABLE" in run("list").stdout
     with pytest.raises(UnusableModel, match="trees.npz"):
         run("promote", "second", "--force")
 

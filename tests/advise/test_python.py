@@ -66,12 +66,12 @@ def test_an_earlier_hold_can_be_asked_about() -> None:
     ("job_id", "more", "error", "words"),
     [
         ("999999.0", {}, NoSuchJob, "job 999999.0: not found"),
-        ("1234", {}, UsageError, "'1234' may mean several jobs; name one, as in 1234.7"),
+        ("1234", {}, UsageError, "'1234' may mean several jobs; name one job, as in 1234.7"),
         ("1234.0-9", {}, UsageError, "may mean several jobs"),
         ("job", {}, UsageError, "'job' is not a job id"),
-        ("1.0", {"store": "x"}, UsageError, "`logs` and `store` are two sources"),
+        ("1.0", {"store": "x"}, UsageError, "`logs` and `store` exclude each other"),
         ("1.0", {"hold": 0}, UsageError, "a job's first hold is number 1"),
-        ("ap1#1.0", {"access_point": "ap2"}, UsageError, "names ap1, and access_point is 'ap2'"),
+        ("ap1#1.0", {"access_point": "ap2"}, UsageError, "names ap1, but access_point is 'ap2'"),
     ],
 )
 def test_what_cannot_be_answered_is_an_error_that_says_so(job_id, more, error, words) -> None:

@@ -57,7 +57,7 @@ def test_retraining_decides_by_holds_that_it_did_not_learn_from(
     assert again["gate"]["verdict"] == "not worse", again["gate"]["reason"]
     assert again["gate"]["difference"] == 0.0
     assert HeldModel.load(models.current()).name == "second"
-    assert run("model", "rollback").startswith("first answers from now on")
+    assert run("model", "rollback").startswith("first is now in use")
     status = json.loads(run("status", "--store", store, "--json"))["advice"]
     assert status["model"] == "first"
     assert [signal["signal"] for signal in status["drift"]] == [

@@ -13,8 +13,8 @@ import pytest
 from condor_advice.advise import advice as advice_module
 from condor_advice.advise import commands as commands_package
 from condor_advice.advise.advice import Advice, Adviser
-from condor_advice.advise.apply.plan import ApplyLimits, Case, Standing, Wishes, make_plan
-from condor_advice.advise.because import ASK_STAFF_FIRST, Because, Grounds, Reason, StepReason
+from condor_advice.advise.apply.plan import ApplyLimits, ApplyRequest, Case, QueueState, make_plan
+from condor_advice.advise.because import ASK_STAFF_FIRST, Because, Grounds, StepReason, WordedReason
 from condor_advice.advise.find_holds import read_logs
 from condor_advice.advise.holds import Hold, hold_of_ad, hold_of_episode
 from condor_advice.advise.remedies import remedy_for
@@ -26,7 +26,7 @@ from condor_advice.model.held import rules
 DEMO = Path(commands_package.__file__).resolve().parents[1] / "demo.log"
 HELD_AT = 1_800_000_000
 SITE = Site(max_holds=8, staff_codes=("34/104",), fatal_codes=("35",))
-EVERYTHING = Wishes(confidence=0.0, fix=True, remove=True)
+EVERYTHING = ApplyRequest(confidence=0.0, fix=True, remove=True)
 # The texts of a rule that are for people alone.
 RULE_TEXTS = ("name", "why", "remedy", "source")
 
@@ -76,14 +76,14 @@ def decide_on(holds: Sequence[Hold]) -> tuple[Decided, list[Advice], list[str]]:
     now = datetime.fromtimestamp(HELD_AT + 86400, UTC)
     advices = Adviser(None, SITE, now=now).advise(holds)
     cases = [Case.of(advice, now.timestamp()) for advice in advices]
-    standings = {
-        case.job: Standing(
+    states = {
+        case.job: QueueState(
             "ana", JobStatus.HELD, int(case.given.held_at), case.given.code,
             advice.hold.reason, 4.0, None,
         )
         for case, advice in zip(cases, advices, strict=True)
     }  # fmt: skip
-    plan = make_plan(cases, standings, (), ApplyLimits(), EVERYTHING, now.timestamp())
+    plan = make_plan(cases, states, (), ApplyLimits(), EVERYTHING, now.timestamp())
     decided = Decided(
         [
             (a.verdict, a.grounds.reason, a.p_success, a.sure, a.commands, a.remedy.edits,
@@ -147,7 +147,7 @@ def test_a_try_is_suggested_whatever_the_doubt_is_called(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("reasons", [Because, StepReason])
-def test_reasons_have_ids_and_words_of_their_own(reasons: type[Reason]) -> None:
+def test_reasons_have_ids_and_words_of_their_own(reasons: type[WordedReason]) -> None:
     assert all(member.value == member.name.lower() for member in reasons)
     assert len({member.words for member in reasons}) == len(reasons)
     assert len(reasons.__members__) == len(reasons), "an alias hides a reason"

@@ -189,7 +189,7 @@ def test_a_held_node_and_a_failing_trial_end_in_the_right_status_and_resume(own_
     assert found["model"], "the best of the others is registered all the same"
     shown = advice(own_pool, "sweep", "status", str(plan.directory))
     assert f"failed: trial-{bad.number}: exit status 10" in shown
-    assert f"go on with: condor-advice sweep resume {plan.directory}" in shown.replace("\n", "")
+    assert f"continue with: condor-advice sweep resume {plan.directory}" in shown.replace("\n", "")
 
     before = events(plan, good.number)
     told = json.loads(advice(own_pool, "sweep", "resume", str(plan.directory), "--json"))

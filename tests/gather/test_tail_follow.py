@@ -133,7 +133,7 @@ def test_status_shows_a_store_by_its_name_whatever_that_is(tmp_path: Path) -> No
     store = tmp_path / "[/b] [red]s"
     (tmp_path / "log").write_bytes(held_event(1))
     advice("gather", tmp_path / "log", "--store", store)
-    assert advice("status", "--store", store).stdout.startswith(f"{store}: 1 events of 1 log(s)")
+    assert advice("status", "--store", store).stdout.startswith(f"{store}: 1 events from 1 log(s)")
 
 
 def test_a_log_without_permission_says_who_can_read_it(tmp_path: Path, store: Path) -> None:
@@ -200,7 +200,7 @@ def test_status_shows_how_far_each_log_is_read_its_oddities_and_its_gaps(
     assert (oddity["log"], oddity["excerpt"]) == (str(log.path), "what is this?")
     assert oddity["offset"] == one["read_to"] - len(b"what is this?\n")
     text = advice("status", "--store", store).stdout
-    assert "6 events of 1 log(s)" in text
+    assert "6 events from 1 log(s)" in text
     assert f"{len(held_event(5))} bytes unread" in text
     assert "what is this?" in text
     assert "between files 1 and 3" in text

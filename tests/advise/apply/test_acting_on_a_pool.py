@@ -12,9 +12,9 @@ from typing import IO, Any
 import pytest
 
 from condor_advice.advise.advice import Advice, Adviser
-from condor_advice.advise.apply.effects import Look, past_with_effects
+from condor_advice.advise.apply.effects import OutcomeSources, past_with_effects
 from condor_advice.advise.apply.execute import Applied, apply, outcome, summary
-from condor_advice.advise.apply.plan import ApplyLimits, ApplyPlan, ApplyStep, Wishes
+from condor_advice.advise.apply.plan import ApplyLimits, ApplyPlan, ApplyRequest, ApplyStep
 from condor_advice.advise.holds import hold_of_ad
 from condor_advice.advise.remedies import Remedy
 from condor_advice.gather.errors import AdviceError
@@ -91,11 +91,11 @@ def act(
     point: AccessPoint, given: list[Advice], limits: ApplyLimits = QUICK, **more: Any
 ) -> Applied:
     agree = more.pop("agree", lambda plan: True)
-    return apply(given, point, None, limits, more.pop("wishes", Wishes()), agree)
+    return apply(given, point, None, limits, more.pop("request", ApplyRequest()), agree)
 
 
 def ledger(point: AccessPoint) -> list[Action]:
-    return past_with_effects(Look(point, None, 0.5), None, time.time())
+    return past_with_effects(OutcomeSources(point, None, 0.5), None, time.time())
 
 
 def test_a_released_job_runs_and_every_step_is_in_the_ledger(pool, point, hold, tmp_path) -> None:
@@ -151,7 +151,7 @@ def test_canaries_that_come_back_keep_the_rest_on_hold(pool, point, hold) -> Non
     pool.wait_for(cluster, JobStatus.HELD)
     again = act(point, advices(point, cluster))
     assert again.actions == {}
-    assert "2 of 2 that went first came back" in summary(again.plan)
+    assert "2 of 2 that went first failed or were held again" in summary(again.plan)
 
 
 def test_the_breaker_says_why_nothing_is_released_any_more(pool, point, hold) -> None:
@@ -169,7 +169,7 @@ def test_the_breaker_says_why_nothing_is_released_any_more(pool, point, hold) ->
     elsewhere = replace(advice, hold=replace(advice.hold, template="quite another reason"))
     stopped = act(point, [elsewhere], quick)
     assert stopped.actions == {}
-    assert "stopped: 3 of 3 releases came back held" in summary(stopped.plan)
+    assert "stopped: 3 of 3 releases were held again" in summary(stopped.plan)
 
 
 def test_who_comes_too_late_says_so_and_has_not_failed(pool, point, hold, tmp_path) -> None:
@@ -216,7 +216,7 @@ def test_an_edit_is_in_place_before_the_release_and_the_run_gets_it(
     (tmp_path / "licence").touch()
     given = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
     assert act(point, given).actions == {}, "not without --fix"
-    done = act(point, given, wishes=Wishes(fix=True))
+    done = act(point, given, request=ApplyRequest(fix=True))
     kinds = [[action.action for action in actions] for actions in done.actions.values()]
     assert kinds == [["edit", "release"]] * 2
     assert done.failed() == []
@@ -232,7 +232,7 @@ def test_a_job_whose_edit_is_refused_stays_held_and_the_others_go(
     (tmp_path / "licence").touch()
     [first, _] = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
     [_, second] = advices(point, cluster, Verdict.FIX, (("Owner", '"root"'),))
-    done = act(point, [first, second], wishes=Wishes(fix=True))
+    done = act(point, [first, second], request=ApplyRequest(fix=True))
     [refused] = done.failed()
     assert str(refused.advice.job) == f"{cluster}.1"
     assert "immutable" in refused.message
@@ -257,7 +257,7 @@ def test_a_request_that_is_refused_for_one_job_is_tried_again_for_each(
 
     monkeypatch.setattr(point, "edit", refuses_the_second)
     given = advices(point, cluster, Verdict.FIX, (("RequestMemory", "96"),))
-    done = act(point, given, wishes=Wishes(fix=True))
+    done = act(point, given, request=ApplyRequest(fix=True))
     kinds = {str(job): [a.action for a in actions] for job, actions in done.actions.items()}
     assert kinds == {
         f"{cluster}.0": ["edit", "release"],
@@ -273,7 +273,7 @@ def test_a_removed_job_is_gone_and_only_with_leave(pool, point, hold) -> None:
     cluster = hold()
     given = advices(point, cluster, Verdict.REMOVE)
     assert act(point, given).actions == {}
-    done = act(point, given, wishes=Wishes(remove=True))
+    done = act(point, given, request=ApplyRequest(remove=True))
     [[action]] = done.actions.values()
     assert (action.action, action.result) == ("remove", Result.DONE)
     pool.wait_for(cluster, JobStatus.REMOVED)
@@ -331,7 +331,7 @@ def test_what_came_of_it_is_also_seen_without_the_schedd(pool, point, hold, tmp_
     pool.wait_for(cluster, JobStatus.COMPLETED)
     with Ledger(own_ledger_path(), readonly=True) as before:
         assert [action.effect for action in before.actions()] == [Effect.WAITING]
-    [action] = past_with_effects(Look(None, None, 0.5), None, time.time())
+    [action] = past_with_effects(OutcomeSources(None, None, 0.5), None, time.time())
     assert action.effect is Effect.SUCCEEDED
     with Ledger(own_ledger_path(), readonly=True) as after:
         assert [action.effect for action in after.actions()] == [Effect.SUCCEEDED]

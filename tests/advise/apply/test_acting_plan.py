@@ -9,10 +9,10 @@ import pytest
 from condor_advice.advise.apply.plan import (
     ApplyLimits,
     ApplyPlan,
+    ApplyRequest,
     ApplyStep,
     Case,
-    Standing,
-    Wishes,
+    QueueState,
     batch_of,
     make_plan,
 )
@@ -36,14 +36,14 @@ def case(proc: int = 0, verdict: str = "RELEASE", chance: float = 0.9, holds: in
     return Case(given, "label", edits, more.pop("by_hand", False), more.pop("not_before", None))
 
 
-def standing(case: Case, **changes: object) -> Standing:
-    usual = Standing("alice", 5, HELD_AT, case.given.code, "some reason", 4.0, None)
+def state(case: Case, **changes: object) -> QueueState:
+    usual = QueueState("alice", 5, HELD_AT, case.given.code, "some reason", 4.0, None)
     return replace(usual, **changes)
 
 
-def plan(cases: list[Case], past=(), limits=LIMITS, wishes=None, now=NOW, **changes) -> ApplyPlan:
-    standings = {one.job: standing(one, **changes) for one in cases}
-    return make_plan(cases, standings, past, limits, wishes or Wishes(), now)
+def plan(cases: list[Case], past=(), limits=LIMITS, request=None, now=NOW, **changes) -> ApplyPlan:
+    states = {one.job: state(one, **changes) for one in cases}
+    return make_plan(cases, states, past, limits, request or ApplyRequest(), now)
 
 
 def steps(found: ApplyPlan) -> list[ApplyStep]:
@@ -65,13 +65,13 @@ def test_only_what_is_asked_for_is_done() -> None:
     ]  # fmt: skip
     leave = ApplyStep.LEAVE
     assert steps(plan(cases)) == [ApplyStep.RELEASE, leave, leave, leave, leave]
-    assert steps(plan(cases, wishes=Wishes(confidence=0.3)))[:2] == [
+    assert steps(plan(cases, request=ApplyRequest(confidence=0.3)))[:2] == [
         ApplyStep.RELEASE,
         ApplyStep.RELEASE,
     ]
-    assert steps(plan(cases, wishes=Wishes(fix=True)))[2] is ApplyStep.EDIT
-    assert steps(plan(cases, wishes=Wishes(remove=True)))[3] is ApplyStep.REMOVE
-    everything = steps(plan(cases, wishes=Wishes(confidence=0.0, fix=True, remove=True)))
+    assert steps(plan(cases, request=ApplyRequest(fix=True)))[2] is ApplyStep.EDIT
+    assert steps(plan(cases, request=ApplyRequest(remove=True)))[3] is ApplyStep.REMOVE
+    everything = steps(plan(cases, request=ApplyRequest(confidence=0.0, fix=True, remove=True)))
     assert everything[4] is leave, "a question to a person is never answered by the tool"
     assert "40%, is below the 50%" in plan(cases).choices[1].why
 
@@ -79,12 +79,12 @@ def test_only_what_is_asked_for_is_done() -> None:
 def test_a_cause_that_was_seen_to_be_gone_outweighs_the_chance_unless_one_is_asked_for() -> None:
     one = replace(case(chance=0.3), gone=True)
     assert steps(plan([one])) == [ApplyStep.RELEASE]
-    assert steps(plan([one], wishes=Wishes(confidence=0.6))) == [ApplyStep.LEAVE]
+    assert steps(plan([one], request=ApplyRequest(confidence=0.6))) == [ApplyStep.LEAVE]
 
 
 def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
     cases = [case(0, "FIX", by_hand=True), case(1, "FIX", edits=())]
-    found = plan(cases, wishes=Wishes(fix=True))
+    found = plan(cases, request=ApplyRequest(fix=True))
     assert steps(found) == [ApplyStep.LEAVE, ApplyStep.LEAVE]
     assert found.choices[0].why == "it needs you first; the advice says what to do"
 
@@ -100,15 +100,15 @@ def test_a_fix_that_needs_a_person_is_left_to_one() -> None:
         (16, "Spooling input data files", "spooled"),
         (26, "over its share", "a policy of the site"),
         (99, "for repairs", "code 99"),
-        (13, "HELD BY STAFF: see ticket", "leaves holds alone whose reason matches"),
+        (13, "HELD BY STAFF: see ticket", "leaves holds whose reason matches"),
     ],
 )
 def test_holds_that_people_set_are_left_alone_whatever_the_chance(code, reason, why) -> None:
     limits = ApplyLimits(leave_codes=(99,), leave_reasons=("held by staff",))
-    wishes = Wishes(confidence=0.0, fix=True, remove=True)
+    request = ApplyRequest(confidence=0.0, fix=True, remove=True)
     for verdict in ("RELEASE", "FIX", "REMOVE"):
         one = case(0, verdict, 1.0, code=code)
-        found = plan([one], limits=limits, wishes=wishes, code=code, reason=reason)
+        found = plan([one], limits=limits, request=request, code=code, reason=reason)
         if code == 26 and verdict != "RELEASE":
             continue  # what the policy asks for may be done
         assert steps(found) == [ApplyStep.LEAVE]
@@ -117,7 +117,10 @@ def test_holds_that_people_set_are_left_alone_whatever_the_chance(code, reason, 
 
 def test_what_happened_since_the_advice_is_respected() -> None:
     one = case()
-    assert make_plan([one], {}, (), LIMITS, Wishes(), NOW).choices[0].why == "it has left the queue"
+    assert (
+        make_plan([one], {}, (), LIMITS, ApplyRequest(), NOW).choices[0].why
+        == "it has left the queue"
+    )
     assert plan([one], status=2).choices[0].why == "it is no longer on hold"
     assert "held again" in plan([one], entered=HELD_AT + 60).choices[0].why
     assert steps(plan([one], entered=HELD_AT + 1)) == [ApplyStep.RELEASE], (
@@ -221,7 +224,7 @@ def test_the_hour_has_a_cap_and_canaries_come_first() -> None:
 
 def test_removals_count_against_the_cap_too() -> None:
     cases = [case(n, "REMOVE") for n in range(6)]
-    found = plan(cases, limits=ApplyLimits(actions_per_hour=4), wishes=Wishes(remove=True))
+    found = plan(cases, limits=ApplyLimits(actions_per_hour=4), request=ApplyRequest(remove=True))
     assert steps(found).count(ApplyStep.REMOVE) == 4
 
 
@@ -229,22 +232,22 @@ def test_the_breaker_stops_everything_when_releases_come_back() -> None:
     other = [case(n, cluster=50, template="another") for n in range(5)]
     back = [action(one, Effect.HELD_AGAIN, canary=False) for one in other]
     fresh = [case(0), case(1, "FIX"), case(2, "REMOVE")]
-    wishes = Wishes(fix=True, remove=True)
-    stopped = plan(fresh, back, wishes=wishes)
+    request = ApplyRequest(fix=True, remove=True)
+    stopped = plan(fresh, back, request=request)
     assert steps(stopped) == [ApplyStep.WAIT, ApplyStep.WAIT, ApplyStep.REMOVE]
-    assert "5 of 5 releases came back held within 60 minutes" in str(stopped.breaker)
-    assert not plan(fresh, back[:4], wishes=wishes).breaker
+    assert "5 of 5 releases were held again within 60 minutes" in str(stopped.breaker)
+    assert not plan(fresh, back[:4], request=request).breaker
     good = [action(case(200 + n, template="z"), Effect.PAST, canary=False) for n in range(5)]
-    assert not plan(fresh, back + good, wishes=wishes).breaker, "half and half is no storm"
-    assert not plan(fresh, back, wishes=wishes, now=NOW + 3000).breaker, "it closes by itself"
+    assert not plan(fresh, back + good, request=request).breaker, "half and half is no storm"
+    assert not plan(fresh, back, request=request, now=NOW + 3000).breaker, "it closes by itself"
 
 
 def test_limits_come_from_configuration_and_mistakes_are_named() -> None:
     read = ApplyLimits.read({"confidence": 0.95, "actions_per_hour": 20, "leave_codes": [3, 5]})
     assert (read.confidence, read.actions_per_hour, read.leave_codes) == (0.95, 20, (3, 5))
-    with pytest.raises(UsageError, match="canary_job: no such setting"):
+    with pytest.raises(UsageError, match="canary_job: unknown setting"):
         ApplyLimits.read({"canary_job": 1})
-    with pytest.raises(UsageError, match="must be a number of at least 0"):
+    with pytest.raises(UsageError, match="must be a number, at least 0"):
         ApplyLimits.read({"confidence": "high"})
     with pytest.raises(UsageError, match="leave_reasons"):
         ApplyLimits.read({"leave_reasons": ["("]})

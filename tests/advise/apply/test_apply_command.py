@@ -163,13 +163,13 @@ def fits(schema: str, found: list[dict[str, Any]]) -> bool:
     ("arguments", "message"),
     [
         (["--apply"], "--apply asks before it acts, and there is no terminal to ask on; add --yes"),
-        (["--yes"], "--yes says how to act; add --apply"),
-        (["--fix"], "--fix says how to act; add --apply"),
-        (["--remove"], "--remove says how to act; add --apply"),
-        (["--confidence", "0.9"], "--confidence says how to act; add --apply"),
-        (["--apply", "--yes", "--log", "x.log"], "leave out --log"),
-        (["--apply", "--yes", "--store", "x"], "leave out --store"),
-        (["--apply", "--yes", "--hold", "2"], "leave out --hold"),
+        (["--yes"], "--yes works only together with --apply"),
+        (["--fix"], "--fix works only together with --apply"),
+        (["--remove"], "--remove works only together with --apply"),
+        (["--confidence", "0.9"], "--confidence works only together with --apply"),
+        (["--apply", "--yes", "--log", "x.log"], "so it excludes --log"),
+        (["--apply", "--yes", "--store", "x"], "so it excludes --store"),
+        (["--apply", "--yes", "--hold", "2"], "so it excludes --hold"),
         (["--apply", "--yes", "--confidence", "80"], "0<=x<=1"),
     ],
 )
@@ -367,7 +367,7 @@ def test_limits_of_the_site_are_kept_and_mistakes_in_them_named(site: Site) -> N
         site.file.write_text(f"{before}\n[acting]\nactions_per_hours = 2\n")
         wrong = site.advice(*arguments)
         assert wrong.returncode == 2
-        assert "actions_per_hours: no such setting" in wrong.stderr
+        assert "actions_per_hours: unknown setting" in wrong.stderr
     finally:
         site.file.write_text(before)
     site.run("condor_rm", str(cluster))

@@ -109,7 +109,7 @@ def test_a_model_without_a_reference_says_that_drift_cannot_be_told(
     models.promote("plain", force=True)
     found = json.loads(run("status", "--store", store, "--json"))["advice"]
     assert found["drift"] == []
-    assert "no reference to measure drift against" in found["drift_note"]
+    assert "no reference data for drift" in found["drift_note"]
 
 
 def test_a_damaged_model_does_not_hide_the_rest_of_the_status(

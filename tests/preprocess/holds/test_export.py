@@ -101,12 +101,12 @@ def test_logs_without_holds_export_empty_tables(tmp_path: Path) -> None:
         export, [str(tmp_path / "out"), "--log", str(log)], catch_exceptions=False
     )
     assert "1 events, 0 hold episodes" in result.output
-    assert "no job was ever held" in result.output
+    assert "these logs contain no holds" in result.output
     assert len(ExportedEpisodes(tmp_path / "out")) == 0
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(AdviceError, match="no export of condor-advice"):
+    with pytest.raises(AdviceError, match="not an export of condor-advice"):
         ExportedEpisodes(tmp_path)
     with pytest.raises(AdviceError, match="there is no store yet"):
         CliRunner().invoke(
@@ -115,7 +115,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
             catch_exceptions=False,
         )
     (tmp_path / "file").write_text("")
-    with pytest.raises(AdviceError, match="cannot be written"):
+    with pytest.raises(AdviceError, match="cannot write the export"):
         from condor_advice.preprocess.holds.export import export as write
 
         write(log_timeline([], Clock(UTC)), tmp_path / "file" / "out")

@@ -16,7 +16,7 @@ from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.job_numbers import job_parts
-from condor_advice.preprocess.holds.samples import collect, take_up
+from condor_advice.preprocess.holds.samples import collect, collect_new
 from condor_advice.preprocess.holds.tensors import TensorSpec
 from condor_advice.preprocess.holds.timeline import log_timeline
 
@@ -56,7 +56,7 @@ def test_only_what_is_new_in_a_store_is_read_again(
         log.write_bytes(data[:end])
         with Store(tmp_path / "store.sqlite") as store:
             Collector(store, [str(log)], access_point="ap", clock=CLOCK).read()
-            parts.append(take_up(store, state))
+            parts.append(collect_new(store, state))
     assert len(parts[1]) == 0
     whole = collect(log_timeline([log], CLOCK, "ap"))
     together = np.concatenate([part.features for part in parts])
@@ -70,4 +70,4 @@ def test_a_state_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
         Store(tmp_path / "store.sqlite") as store,
         pytest.raises(AdviceError, match="remove the file, and all events will be read again"),
     ):
-        take_up(store, state)
+        collect_new(store, state)

@@ -66,5 +66,5 @@ def test_too_little_to_split_is_said() -> None:
     few = Moments(np.arange(2), np.arange(2), np.array([1, NO_LABEL], np.int8), (np.arange(2),))
     with pytest.raises(UsageError, match="1 labelled episodes cannot be split; gather more logs"):
         split_by_time(few)
-    with pytest.raises(UsageError, match="leaves nothing to test on"):
+    with pytest.raises(UsageError, match="leave nothing to test on"):
         split_by_time(few, train=0.9, validation=0.1)
