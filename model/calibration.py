@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.infer import sigmoid
-from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-KINDS = ("none", "temperature", "isotonic")
+_KINDS = ("none", "temperature", "isotonic")
 _KNOTS = 9  # of the interval
 _MIN_STEP = 25  # episodes that a step of an isotonic curve must rest on
 
@@ -128,9 +127,11 @@ def choose(
 
     Returns the chosen one, fitted on all, and the loss of each.
     """
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     losses = {
         kind: log_loss(label, out_of_fold(kind, margin, label, weight, group, seed), weight)
-        for kind in KINDS
+        for kind in _KINDS
     }
     best = min(losses, key=lambda kind: losses[kind])
     return _fit(best, margin, label, weight), losses

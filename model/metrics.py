@@ -120,7 +120,7 @@ def _mean(values: npt.NDArray[Any]) -> float:
 
 
 # By the names that reports and manifests print. Each takes label, probability and threshold.
-FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
+_FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
     "n_test": lambda label, _p, _threshold: len(label),
     "episodes": lambda label, _p, _threshold: len(label),
     "base_rate": lambda label, _p, _threshold: base_rate(label),
@@ -145,7 +145,7 @@ def figures(
     label: Floats, p: Floats, names: Iterable[str], threshold: float = 0.5
 ) -> dict[str, float]:
     """Return the named figures, in the order of the names."""
-    return {name: FIGURES[name](label, p, threshold) for name in names}
+    return {name: _FIGURES[name](label, p, threshold) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,12 +104,12 @@ def _settings(
     parts: str, propensity: bool, risk: float, epochs: int, seed: int, threads: int
 ) -> HeldSettings:
     from condor_advice.gather.errors import UsageError
-    from condor_advice.model.held.train import PARTS, HeldSettings
+    from condor_advice.model.held.train import PART_NAMES, HeldSettings
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
-    unknown = [part for part in chosen if part not in PARTS]
+    unknown = [part for part in chosen if part not in PART_NAMES]
     if unknown or not chosen:
-        raise UsageError(f"--parts {parts}: a model is made of {', '.join(PARTS)}; name some")
+        raise UsageError(f"--parts {parts}: a model is made of {', '.join(PART_NAMES)}; name some")
     if not 0 < risk < 1:
         raise UsageError(f"--risk {risk}: a share between 0 and 1 is needed")
     settings = HeldSettings(parts=chosen, propensity=propensity, risk=risk, seed=seed)

@@ -42,7 +42,7 @@ MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
 THRESHOLD_COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
 # Of the calibration: just enough for separable data to have a line at all.
-RIDGE = 1e-6
+_CALIBRATION_RIDGE = 1e-6
 
 
 class TooFewJobs(AdviceError):
@@ -150,7 +150,7 @@ def train_horizon(
     found = search(features, data, past, settings, say)
     trees = TreeEnsemble.average(fit_members(features[past], label, found.best, settings))
     seen_label = data.label[found.rows]
-    slope, offset = fit_line(found.margins, seen_label, RIDGE)
+    slope, offset = fit_line(found.margins, seen_label, _CALIBRATION_RIDGE)
     probability = sigmoid(slope * found.margins + offset)
     notes = {
         "rows": len(past),

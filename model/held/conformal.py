@@ -24,22 +24,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 RISK = 0.1
-CANDIDATES = np.arange(0.04, 1.0, 0.04)  # shares of all episodes that a bound may cover
-NEVER = 1.1  # no probability reaches it
+_BOUND_SHARES = np.arange(0.04, 1.0, 0.04)  # shares of all episodes that a bound may cover
+_UNREACHABLE = 1.1  # no probability reaches it
 
 
 def choose_bounds(p: Floats, label: Floats, group: Ints, risk: float = RISK) -> Abstention:
     """Return the bounds for a risk level; where nothing passes, the model always abstains."""
     fails = _bound(p, label, group, risk)
     succeeds = _bound(1.0 - p, 1.0 - label, group, risk)
-    return Abstention(risk, fails, 1.0 - succeeds if succeeds > 0 else NEVER)
+    return Abstention(risk, fails, 1.0 - succeeds if succeeds > 0 else _UNREACHABLE)
 
 
 def _bound(score: Floats, wrong: Floats, group: Ints, risk: float) -> float:
     """Return the highest bound below which verdicts are wrong seldom enough; 0 for none."""
     ordered = np.sort(score)
     best = 0.0
-    for share in CANDIDATES:
+    for share in _BOUND_SHARES:
         bound = float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
         below = score < bound
         if corrected_risk(wrong[below], group[below]) <= risk:

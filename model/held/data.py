@@ -8,7 +8,7 @@ if it had never been released.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-MIN_EPISODES = 200
+MIN_LABELLED = 200
 MIN_OF_EACH = 20
 _ROWS = "rows_"  # before the name of a part in a file
 
@@ -139,9 +139,9 @@ class HeldData:
             f"{len(self):,} hold episodes, of which {good + bad:,} tell what a release as is "
             f"did: {good:,} succeeded, {bad:,} did not"
         )
-        if good + bad < MIN_EPISODES:
+        if good + bad < MIN_LABELLED:
             raise CannotTrain(
-                f"{counted}; at least {MIN_EPISODES} are needed: gather more logs, or add "
+                f"{counted}; at least {MIN_LABELLED} are needed: gather more logs, or add "
                 "`--recording pool_a --recording pool_d` (until then the shipped model answers)"
             )
         if min(good, bad) < MIN_OF_EACH:
@@ -240,13 +240,4 @@ def join(parts: Sequence[HeldData]) -> HeldData:
         offsets=np.concatenate(offsets),
         sources=tuple(name for part in parts for name in part.sources),
         **joined,
-    )
-
-
-def relabel(data: HeldData, changed: Bools) -> HeldData:
-    """Take the label away from episodes whose job was repaired before the release."""
-    return replace(
-        data,
-        changed=changed,
-        label=np.where(changed, NO_LABEL, labels_of(data.outcome)).astype(np.int8),
     )

@@ -34,13 +34,13 @@ from condor_advice.preprocess.holds.templates import FAMILIES
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-FILE = "drift.npz"  # in a model's directory
+REFERENCE_FILE = "drift.npz"  # in a model's directory
 FEATURE_BINS = 10  # quantiles; one more bin for what is not known
-REASONS = 15  # the commonest have a bin each, all others share one
+_COMMON_REASONS = 15  # the commonest have a bin each, all others share one
 WINDOW_CLUSTERS = 200  # a full window; with this many, PSI wanders by about 0.1 by itself
 MIN_WINDOW_CLUSTERS = 25
 BLOCKS = 8  # so many windows at least should tell how much training moved by itself
-PARTS = 4  # a window slides by this part of itself
+_WINDOW_PARTS = 4  # a window slides by this part of itself
 PSI_FLOOR = 0.2  # below this, a PSI is commonly taken for no more than a small change
 STEADY_PSI = 0.15  # a feature that moved more than this in training tells nothing
 # A gap in calibration must matter and must not be chance.
@@ -143,8 +143,8 @@ def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Array
     clusters = len(np.unique(observed.cluster))
     size = int(np.clip(clusters // BLOCKS, MIN_WINDOW_CLUSTERS, WINDOW_CLUSTERS))
     slices = _Slices(observed.cluster, size)
-    weight, blocks = slices.weight, -(-slices.parts // PARTS)
-    block = blocks - 1 - (slices.parts - 1 - slices.part) // PARTS
+    weight, blocks = slices.weight, -(-slices.parts // _WINDOW_PARTS)
+    block = blocks - 1 - (slices.parts - 1 - slices.part) // _WINDOW_PARTS
     whole = slice(1 if clusters % size else 0, None)  # the first block may have few clusters
     common = _commonest(observed.template, weight)
     family = dict(zip(observed.template.tolist(), observed.family.tolist(), strict=True))
@@ -206,7 +206,7 @@ def assess(
         ]
     except KeyError as error:
         raise UnusableModel(
-            f"{FILE}: has no {error}, so drift cannot be told; train the model again"
+            f"{REFERENCE_FILE}: has no {error}, so drift cannot be told; train the model again"
         ) from error
 
 
@@ -348,7 +348,9 @@ def _signal(
 
 def beyond(values: Floats, limit: float) -> bool:
     """Tell whether the newest of these windows, and most of the newest five, are over a limit."""
-    return len(values) > 1 and bool(min(values[-1], np.median(values[-PARTS - 1 :])) > limit)
+    return len(values) > 1 and bool(
+        min(values[-1], np.median(values[-_WINDOW_PARTS - 1 :])) > limit
+    )
 
 
 def _whole(values: npt.NDArray[np.float32]) -> Ints:
@@ -365,23 +367,23 @@ def _when(microseconds: Any) -> datetime:
 class _Slices:
     """Episodes in the order of time, cut into parts by how many new clusters begin in each.
 
-    The cuts are counted from the end, so that the newest window is full. A window is PARTS
+    The cuts are counted from the end, so that the newest window is full. A window is _WINDOW_PARTS
     parts; in each part a cluster weighs one, spread over its episodes there.
     """
 
     def __init__(self, cluster: Ints, size: int) -> None:
-        step = max(1, size // PARTS)
+        step = max(1, size // _WINDOW_PARTS)
         self.part = _parts(cluster, step)
         self.weight = _weights(cluster, self.part)
         self.cluster = cluster
         self.parts = int(self.part.max(initial=-1)) + 1
-        self.count = max(0, self.parts - PARTS + 1)
+        self.count = max(0, self.parts - _WINDOW_PARTS + 1)
 
     def windows(self, codes: Ints, kinds: int) -> Floats:
         """Count each code in each window; axes: (window, code)."""
         counts = _histograms(codes, kinds, self.part, self.weight, self.parts)
         sums = np.concatenate((np.zeros((1, kinds)), np.cumsum(counts, axis=0)))
-        found: Floats = sums[PARTS:] - sums[:-PARTS]
+        found: Floats = sums[_WINDOW_PARTS:] - sums[:-_WINDOW_PARTS]
         return found
 
     def gaps(self, gap: Floats, band: Ints, kept: Floats) -> tuple[Floats, Floats]:
@@ -389,7 +391,7 @@ class _Slices:
         found = np.zeros((self.count, len(kept)))
         error = np.full((self.count, len(kept)), np.inf)
         for window in range(self.count):
-            inside = (self.part >= window) & (self.part < window + PARTS)
+            inside = (self.part >= window) & (self.part < window + _WINDOW_PARTS)
             now = _band_gaps(self.cluster[inside], gap[inside], band[inside])
             found[window] = now[:, 0] - kept[:, 0]
             error[window] = np.hypot(now[:, 1], kept[:, 1])
@@ -403,7 +405,7 @@ class _Slices:
     def edges(self) -> list[tuple[int, int]]:
         """Return the first and last episode of each window."""
         firsts = np.searchsorted(self.part, np.arange(self.count))
-        lasts = np.searchsorted(self.part, np.arange(self.count) + PARTS) - 1
+        lasts = np.searchsorted(self.part, np.arange(self.count) + _WINDOW_PARTS) - 1
         return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
@@ -477,7 +479,7 @@ def _log_ratio(counts: Floats, base: Floats) -> Floats:
 def _commonest(template: Ints, weight: Floats) -> Ints:
     ids, place = np.unique(template, return_inverse=True)
     order = np.argsort(-np.bincount(place, weight, minlength=len(ids)), kind="stable")
-    return np.sort(ids[order[:REASONS]]).astype(np.int64)
+    return np.sort(ids[order[:_COMMON_REASONS]]).astype(np.int64)
 
 
 def _codes(template: Ints, common: Ints) -> Ints:

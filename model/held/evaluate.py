@@ -30,7 +30,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 COVERAGE_RISK = 0.05
-ROUNDS = 500
 
 
 @dataclass(frozen=True)

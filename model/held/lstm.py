@@ -25,8 +25,8 @@ from condor_advice.model.held.data import CannotTrain, HeldData
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.infer.lstm import (
     CODES,
+    EVENT_COLUMNS,
     FAMILY_PLACES,
-    KINDS,
     NUMBERS,
     LstmNetwork,
     step_indices,
@@ -120,7 +120,7 @@ def build(settings: LstmSettings) -> torch.nn.Module:
     from torch import nn
 
     sizes = (
-        (len(KINDS) + 1, 8),
+        (len(EVENT_COLUMNS) + 1, 8),
         (CODES, 4),
         (FAMILY_PLACES, 6),
         (TEMPLATE_BUCKETS, settings.template_embedding),
@@ -497,20 +497,3 @@ def one_by_one(trained: TrainedLstm, data: HeldData) -> list[tuple[torch.Tensor,
     rows = _encode(data, None, trained.network.mean, trained.network.scale, trained.settings)
     rng = np.random.default_rng(0)
     return [_tensors(rows, np.array([row]), 0.0, rng) for row in range(len(rows))]
-
-
-def torch_margins(trained: TrainedLstm, data: HeldData) -> Floats:
-    """Return what torch itself says of episodes; the export is checked against it."""
-    import torch
-
-    network = build(trained.settings)
-    network.load_state_dict({k: torch.from_numpy(v) for k, v in trained.weights.items()})
-    rows = _encode(data, None, trained.network.mean, trained.network.scale, trained.settings)
-    network.eval()
-    found = np.empty(len(rows))
-    rng = np.random.default_rng(0)
-    with torch.no_grad():
-        for start in range(0, len(rows), 256):
-            chosen = np.arange(start, min(start + 256, len(rows)))
-            found[chosen] = network(*_tensors(rows, chosen, 0.0, rng))[:, 0].numpy()
-    return found

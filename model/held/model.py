@@ -40,7 +40,7 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-REASONS = "reasons.npz"
+_REASONS_FILE = "reasons.npz"
 _NOT_WHOLE = "train it again with `condor-advice train`"
 
 
@@ -114,7 +114,7 @@ class HeldModel:
                 interval=Interval(*(tuple(settings["interval"][k]) for k in ("p", "low", "high"))),
                 abstention=Abstention(**settings["abstention"]),
                 parts=_load_parts(files, weights, PartContext(manifest.features, spec)),
-                rates=ReasonRates.from_arrays(files.arrays(REASONS)),
+                rates=ReasonRates.from_arrays(files.arrays(_REASONS_FILE)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnusableModel(
@@ -236,7 +236,7 @@ def save(
 ) -> manifests.Manifest:
     """Write a model and, last, its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_arrays(directory / REASONS, model.rates.arrays())
+    save_arrays(directory / _REASONS_FILE, model.rates.arrays())
     for name, part in model.parts.items():
         if arrays := part.arrays():
             save_arrays(directory / file_of(name), arrays)

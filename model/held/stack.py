@@ -9,12 +9,11 @@ import numpy.typing as npt
 
 from condor_advice.model.calibration import newton
 from condor_advice.model.infer import sigmoid
-from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-RIDGE = 2.0  # episodes' worth of belief that a part is worth nothing
+_PART_RIDGE = 2.0  # episodes' worth of belief that a part is worth nothing
 
 
 def fit(
@@ -27,7 +26,7 @@ def fit(
     kept = list(parts)
     while True:
         design = np.stack([*(parts[name] for name in kept), np.ones(len(label))], axis=1)
-        ridge = np.array([RIDGE] * len(kept) + [1e-6])
+        ridge = np.array([_PART_RIDGE] * len(kept) + [1e-6])
         coefficients = newton(design, label, weight, np.zeros(len(kept) + 1), ridge)
         worst = int(np.argmin(coefficients[:-1]))
         if coefficients[worst] >= 0 or len(kept) == 1:
@@ -72,6 +71,8 @@ def gains(
 def _held_out_loss(
     parts: Mapping[str, Floats], label: Floats, weight: Floats, group: Ints, seed: int
 ) -> float:
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     distinct, which = np.unique(group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
     p = np.empty(len(label))

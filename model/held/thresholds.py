@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.metrics import threshold_for_f1, threshold_for_precision
-
 Floats = npt.NDArray[np.float64]
 
 # Matching, starting and moving files occupy a slot although nothing runs.
@@ -82,6 +80,9 @@ def cheapest(p: Floats, label: Floats, costs: Costs) -> float:
 
 def choose(p: Floats, label: Floats, costs: Costs) -> dict[str, float]:
     """Return the thresholds by name."""
+    # Only training needs these, not advice.
+    from condor_advice.model.metrics import threshold_for_f1, threshold_for_precision
+
     return {
         "cost": cheapest(p, label, costs),
         "f1": threshold_for_f1(label, p),

@@ -35,7 +35,7 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-PARTS = tuple(MODULES)
+PART_NAMES = tuple(MODULES)
 _WAIT = "wait"  # beside the parts' names
 # Full propensity weights leave a third of the episodes' worth: enough to put parts together, not
 # to train them. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
@@ -47,7 +47,7 @@ _LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
 class HeldSettings:
     """How a model is trained; the seed settles everything that is random."""
 
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = PART_NAMES
     by_part: Mapping[str, Any] = field(default_factory=dict)  # where not the part's defaults
     feature_sets: tuple[str, ...] = tuple(SETS)  # tried; the better one is kept
     # Both make up for people's choices. Trained on recordings with owners and judged on one
@@ -298,7 +298,7 @@ def save(
 ) -> manifest.Manifest:
     """Write a trained model and its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_arrays(directory / drift.FILE, trained.reference)
+    save_arrays(directory / drift.REFERENCE_FILE, trained.reference)
     return held.save(
         trained.model,
         directory,

@@ -14,13 +14,15 @@ from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 
-KINDS = tuple(index for index, column in enumerate(STEP_COLUMNS) if column.name.startswith("is_"))
+EVENT_COLUMNS = tuple(
+    index for index, column in enumerate(STEP_COLUMNS) if column.name.startswith("is_")
+)
 _INDEXED = ("code", "family", "template")  # columns that are numbers of things, not amounts
 CODES, FAMILY_PLACES = 64, 64  # places of their embeddings; what is above shares the last one
 NUMBERS = tuple(
     index
     for index, column in enumerate(STEP_COLUMNS)
-    if index not in KINDS and column.name not in _INDEXED
+    if index not in EVENT_COLUMNS and column.name not in _INDEXED
 )
 _CODE, _FAMILY, _TEMPLATE = (
     next(index for index, column in enumerate(STEP_COLUMNS) if column.name == name)
@@ -30,7 +32,7 @@ _CODE, _FAMILY, _TEMPLATE = (
 
 def step_indices(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """Return kind of event, code, family and template of each step, as places of embeddings."""
-    kinds = steps[:, KINDS]
+    kinds = steps[:, EVENT_COLUMNS]
     kind = np.where(kinds.max(axis=1, initial=0.0) > 0, 1 + np.argmax(kinds, axis=1), 0)
     return np.stack(
         (

@@ -13,7 +13,7 @@ from condor_advice.model.plots import PlotData, draw_all
 from condor_advice.model.registry.manifest import Manifest
 from condor_advice.model.registry.versions import CARD
 
-FILE = "card.md"
+CARD_FILE = "card.md"
 _WORDS = {
     "sources": "Sources",
     "episodes": "Hold episodes",
@@ -38,8 +38,8 @@ def write(
     place.mkdir(parents=True, exist_ok=True)
     pictures = draw_all(place, judged) if judged is not None else {}
     text = markdown(manifest, {caption: path.name for caption, path in pictures.items()}, checked)
-    replace_file(place / FILE, text)
-    return place / FILE
+    replace_file(place / CARD_FILE, text)
+    return place / CARD_FILE
 
 
 def markdown(

@@ -26,12 +26,12 @@ from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ROUNDS = 2000
+BOOTSTRAP_ROUNDS = 2000
 LEVEL = 0.95
 # A Brier score this much higher is still "not worse": less than what the choice of a seed does.
 TOLERANCE = 0.01
 MIN_KIN = 20  # with fewer, a bootstrap over them says nothing
-MIN_EPISODES = 50
+MIN_WINDOW_EPISODES = 50
 WINDOW_SHARE = 0.2  # of the labelled episodes, the newest, are kept to judge by
 
 
@@ -75,7 +75,7 @@ class GateResult:
     log_loss_interval: tuple[float, float] | None = None
     roc_auc_current: float | None = None
     roc_auc_candidate: float | None = None
-    rounds: int = ROUNDS
+    rounds: int = BOOTSTRAP_ROUNDS
     seed: int = 0
 
     @property
@@ -94,7 +94,7 @@ def compare(
     window: HeldData,
     *,
     tolerance: float = TOLERANCE,
-    rounds: int = ROUNDS,
+    rounds: int = BOOTSTRAP_ROUNDS,
     seed: int = 0,
 ) -> GateResult:
     """Compare two models on the labelled episodes of a window.
@@ -112,14 +112,14 @@ def compare(
     if len(data):
         result = replace(result, begins=_when(data.time.min()), ends=_when(data.time.max()))
     kin = np.unique(data.kin, return_inverse=True)[1]
-    kinds = int(kin.max(initial=-1)) + 1
-    result = replace(result, episodes=len(data), kin=kinds)
-    if len(data) < MIN_EPISODES or kinds < MIN_KIN:
+    clusters = int(kin.max(initial=-1)) + 1
+    result = replace(result, episodes=len(data), kin=clusters)
+    if len(data) < MIN_WINDOW_EPISODES or clusters < MIN_KIN:
         return replace(
             result,
-            reason=f"only {len(data):,} episodes of {kinds:,} clusters with a known outcome came "
-            f"after the candidate's training; {MIN_EPISODES} of {MIN_KIN} are needed to judge: "
-            "gather more, or promote with --force",
+            reason=f"only {len(data):,} episodes of {clusters:,} clusters with a known outcome are "
+            f"newer than the candidate's training; a comparison needs {MIN_WINDOW_EPISODES} "
+            f"episodes of {MIN_KIN} clusters: gather more logs, or promote with --force",
         )
     label = data.label.astype(np.float64)
     said = [model.predict(Inputs.of(data)).p_success for model in (current, candidate)]
@@ -132,7 +132,7 @@ def judge(
     p_candidate: Floats,
     kin: Ints,
     tolerance: float = TOLERANCE,
-    rounds: int = ROUNDS,
+    rounds: int = BOOTSTRAP_ROUNDS,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Return verdict, reason and figures of two sets of answers to the same episodes."""
@@ -172,7 +172,11 @@ def judge(
 
 
 def paired_bootstrap(
-    difference: Floats, kin: Ints, rounds: int = ROUNDS, seed: int = 0, level: float = LEVEL
+    difference: Floats,
+    kin: Ints,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> tuple[float, tuple[float, float]]:
     """Return the mean of a per-episode difference, and its interval when kin are drawn anew."""
     _, group = np.unique(kin, return_inverse=True)

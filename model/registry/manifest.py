@@ -25,11 +25,11 @@ from condor_advice.gather.files import replace_file, sync
 from condor_advice.model.arrays import Arrays, UnusableModel, read_arrays
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+MANIFEST_FORMAT = 1
 HELD = "held"  # the kind of model that this registry keeps
 # What a model's figures depend on, as far as it is installed.
 LIBRARIES = ("condor-advice", "numpy", "scikit-learn", "torch", "xgboost-cpu", "xgboost")
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAIN = "train it again with `condor-advice train`, or use another of `condor-advice model list`"
 
@@ -104,7 +104,7 @@ def write(directory: Path, manifest: Manifest) -> Manifest:
     Every file beside the manifest is taken in. Directories, such as the model card's, are not:
     nothing in them is ever loaded.
     """
-    if not NAME.fullmatch(manifest.name):
+    if not MODEL_NAME.fullmatch(manifest.name):
         raise UsageError(
             f"{manifest.name!r} cannot name a model; use up to 64 of a-z, 0-9, '.', '_' and '-', "
             "beginning with a letter or digit"
@@ -117,7 +117,7 @@ def write(directory: Path, manifest: Manifest) -> Manifest:
             entries[path.name] = _entry(path.read_bytes())
             sync(path)
     whole = replace(manifest, files=entries)
-    body = _plain({"format": FORMAT, **asdict(whole)})
+    body = _plain({"format": MANIFEST_FORMAT, **asdict(whole)})
     body["checksum"] = _checksum(body)
     replace_file(directory / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
     return whole
@@ -170,10 +170,10 @@ def read_manifest(directory: Path) -> tuple[Manifest, str]:
         raise UnusableModel(f"{path}: no valid JSON ({error}); {_TRAIN}") from error
     if not isinstance(body, dict) or not isinstance(body.get("format"), int):
         raise UnusableModel(f"{path}: not the manifest of a model; {_TRAIN}")
-    if body["format"] > FORMAT:
+    if body["format"] > MANIFEST_FORMAT:
         raise UnusableModel(
-            f"{path}: of format {body['format']}, and this condor-advice knows up to {FORMAT}; "
-            "upgrade condor-advice, or " + _TRAIN
+            f"{path}: format {body['format']}, but this condor-advice reads formats up to "
+            f"{MANIFEST_FORMAT}; upgrade condor-advice, or {_TRAIN}"
         )
     if body.get("kind") != HELD:
         raise UnusableModel(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # advice asks for the current model alone, and should not pay
     from condor_advice.model.registry.gate import GateResult
 
 STATE = "registry.json"
-FORMAT = 1
+_STATE_FORMAT = 1
 CARD = "card"  # a directory beside the model's files, for people; nothing in it is loaded
 SHIPPED = "shipped"  # what comes with condor-advice, and answers until another is promoted
 LOCK_SECONDS = 30.0
@@ -334,9 +334,9 @@ class Registry:
                 f"{path}: cannot be read ({error}); restore it, or remove it and add the models "
                 "below models/ again"
             ) from error
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
+        if not isinstance(body, dict) or body.get("format") != _STATE_FORMAT:
             raise UnusableModel(
-                f"{path}: of another format than {FORMAT}; upgrade condor-advice, or name "
+                f"{path}: of another format than {_STATE_FORMAT}; upgrade condor-advice, or name "
                 "another registry with CONDOR_ADVICE_MODELS"
             )
         try:
@@ -350,7 +350,7 @@ class Registry:
                 f"{path}: damaged ({error!r}); restore it, or remove it and add the models again"
             ) from error
         for name in (*state.checksums, *state.promoted):
-            if name != SHIPPED and not manifest.NAME.fullmatch(name):
+            if name != SHIPPED and not manifest.MODEL_NAME.fullmatch(name):
                 raise UnusableModel(f"{path}: {name!r} cannot name a model; restore the file")
         return state
 
@@ -382,7 +382,7 @@ class Registry:
 
 
 def _body(state: _State) -> dict[str, Any]:
-    return {"format": FORMAT, **asdict(state)}
+    return {"format": _STATE_FORMAT, **asdict(state)}
 
 
 def _current(state: _State) -> str | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from condor_advice.model.held.features import ReasonRates
     from condor_advice.model.held.training import Training
 
-RIDGE = 20.0  # episodes' worth of belief that a column says nothing
+_COLUMN_RIDGE = 20.0  # episodes' worth of belief that a column says nothing
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Line:
         mean, spread = wide.mean(axis=0), wide.std(axis=0)
         scale = np.where(spread > 1e-6, spread, 1.0)
         design = np.column_stack(((wide - mean) / scale, np.ones(len(wide))))
-        ridge = np.append(np.full(rows.shape[1], RIDGE), 1e-6)
+        ridge = np.append(np.full(rows.shape[1], _COLUMN_RIDGE), 1e-6)
         line = newton(design, label, weight, np.zeros(design.shape[1]), ridge)
         return cls(mean, scale, line[:-1], float(line[-1]))
 

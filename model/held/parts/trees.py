@@ -26,7 +26,6 @@ from condor_advice.model.held.parts import (
 )
 from condor_advice.model.held.words import feature_words
 from condor_advice.model.infer import TreeEnsemble, sigmoid
-from condor_advice.model.metrics import log_loss
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
@@ -181,6 +180,8 @@ def boosters(
 
 def train(training: Training) -> Fitted:
     """Try each set of features, keep the one with the lowest log loss, and fit it on all rows."""
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     judged = training.judged
     tried = {name: _out_of_fold(training, name) for name in training.settings.feature_sets}
     losses = {

@@ -71,7 +71,7 @@ def trained_on(log: Path, tmp_path: Path) -> Path:
     """Write a model that keeps the reference of a log, in which it predicts nothing."""
     place = write_model(tmp_path, "trained", 0.3)
     observed = drift.Observed.of(episodes(log))
-    save_arrays(place / drift.FILE, drift.reference(observed))
+    save_arrays(place / drift.REFERENCE_FILE, drift.reference(observed))
     manifest.write(place, manifest.read_manifest(place)[0])
     return place
 

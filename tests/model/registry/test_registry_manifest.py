@@ -106,7 +106,7 @@ def test_a_missing_file_is_named(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": manifest.FORMAT + 1}, "upgrade condor-advice"),
+        ({"format": manifest.MANIFEST_FORMAT + 1}, "upgrade condor-advice"),
         ({"format": "one"}, "not the manifest of a model"),
         ({"kind": "failure"}, "not one for held jobs"),
         ({"surprise": 1}, "unknown or missing entries: surprise"),
