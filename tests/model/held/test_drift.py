@@ -184,7 +184,7 @@ def test_predictions_in_training_that_were_not_made_count_for_nothing() -> None:
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:
-    with pytest.raises(UnusableModel, match="drift cannot be told; train the model again"):
+    with pytest.raises(UnusableModel, match="drift cannot be measured; train the model again"):
         assess({"window": np.array(25)}, some(100))
 
 

@@ -102,14 +102,14 @@ def test_status_warns_with_the_day_it_began(
     assert "condor-advice train --store" in text
 
 
-def test_a_model_without_a_reference_says_that_drift_cannot_be_told(
+def test_a_model_without_a_reference_says_that_drift_cannot_be_measured(
     store: Path, models: Registry, tmp_path: Path
 ) -> None:
     models.add(write_model(tmp_path, "plain", 0.3))
     models.promote("plain", force=True)
     found = json.loads(run("status", "--store", store, "--json"))["advice"]
     assert found["drift"] == []
-    assert "no reference to tell drift by" in found["drift_note"]
+    assert "no reference to measure drift against" in found["drift_note"]
 
 
 def test_a_damaged_model_does_not_hide_the_rest_of_the_status(
