@@ -126,7 +126,7 @@ def test_the_state_of_another_training_is_refused(tmp_path):
     with pytest.raises(NotTheSameTraining):
         train(held_world(200, seed=7), later, replace(QUICK, epochs=1), state)
     state.write_bytes(b"torn")
-    with pytest.raises(NotTheSameTraining, match="cannot be read.*remove it to begin anew"):
+    with pytest.raises(NotTheSameTraining, match="cannot read.*remove the file to start over"):
         train(data, later, replace(QUICK, epochs=1), state)
 
 

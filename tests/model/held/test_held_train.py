@@ -133,7 +133,7 @@ def test_too_few_episodes_are_refused_with_what_is_missing():
 
 def test_one_kind_of_outcome_is_refused():
     data = held_world(400)
-    with pytest.raises(CannotTrain, match=r"0 succeeded.*nothing to tell apart"):
+    with pytest.raises(CannotTrain, match=r"0 succeeded.*20 successes and 20 failures are needed"):
         train(replace(data, label=np.zeros(400, np.int8)), QUICK)
 
 
