@@ -60,7 +60,7 @@ def test_arrays_that_do_not_fit_are_refused():
     arrays = train(held_world(100), held_world(100, seed=1), replace(QUICK, epochs=1)).network
     broken = arrays.arrays()
     broken["head_0"] = broken["head_0"][:, :-1]
-    with pytest.raises(UnusableModel, match="do not fit each other"):
+    with pytest.raises(UnusableModel, match="sizes of the LSTM's arrays do not match"):
         LstmNetwork.from_arrays(broken)
     del broken["mean"]
     with pytest.raises(UnusableModel, match="mean"):
