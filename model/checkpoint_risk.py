@@ -39,7 +39,7 @@ RISK_PARAMETERS = {
     "nthread": 1,
 }
 RISK_ROUNDS = 60
-_CALIBRATION_RIDGE = 1.0  # of the calibration: keeps separable samples near the trees' own scale
+_CALIBRATION_RIDGE = 1.0  # keeps separable samples near the trees' own scale
 # Shares of the jobs, in time order, for fitting and calibration; the rest is the test.
 FIT, CALIBRATE = 0.5, 0.2
 # ROC AUC on later jobs below which a model is noise and is not written.
