@@ -37,21 +37,21 @@ _WHERE = {name: index for index, name in enumerate(FEATURE_NAMES)}
 
 # name -> (meaning, direction): 1 if higher values can only raise the chance, -1 only lower it.
 DERIVED: Mapping[str, tuple[str, int]] = {
-    "reason_chance": ("How releases after such a hold ended in training", 1),
-    "template_chance": ("The same, with what this access point has seen of it", 1),
-    "cluster_chance": ("The same, with what this cluster has seen of it", 1),
-    "again_chance": ("How releases ended in training, by whether the job had come back", 1),
-    "rule_chance": ("What facilitators say of such a hold", 1),
+    "reason_chance": ("Success rate of such holds in training", 1),
+    "template_chance": ("Success rate of such holds in training and on this access point", 1),
+    "cluster_chance": ("Success rate of such holds in training, here and in this cluster", 1),
+    "again_chance": ("Success rate in training of jobs held so again, or for the first time", 1),
+    "rule_chance": ("Chance of success by the facilitators' rules", 1),
     # No direction: passing problems need some attempts, lasting ones come back forever.
     "came_back": ("Earlier holds of this job with the same template", 0),
-    "mates_came_back": ("Releases of other jobs of the cluster that led back here", 0),
-    "mates_got_through": ("Releases in the cluster with this template that ended well", 1),
-    "cluster_done_share": ("Of the cluster's ends and holds, how many were a success", 0),
-    "last_run_share": ("Length of the last run over that of the longest", 0),
-    "starts_per_hold": ("Executions per hold of the job", 0),
-    "share_on_point": ("Of all holds with this template, how many were on this point", 0),
-    "elsewhere_bad": ("Releases with this template known to end badly on other points", 0),
-    "elsewhere_good": ("Releases with this template known to end well on other points", 0),
+    "mates_came_back": ("Releases of other jobs of the cluster that led back to this hold", 0),
+    "mates_got_through": ("Releases in the cluster with this template that succeeded", 1),
+    "cluster_done_share": ("Share of successes among the cluster's completions and holds", 0),
+    "last_run_share": ("Length of the last run, relative to the longest", 0),
+    "starts_per_hold": ("Starts of the job per hold", 0),
+    "share_on_point": ("Share of the holds with this template on this execution point", 0),
+    "elsewhere_bad": ("Releases with this template that failed on other execution points", 0),
+    "elsewhere_good": ("Releases with this template that succeeded on other execution points", 0),
 }
 # The table's columns that mostly mean the same on pools with jobs of seconds and of days.
 FEW = (

@@ -114,7 +114,7 @@ def test_rollback_is_one_command(place: Path) -> None:
     run("promote", "second", "--force")
     assert run_json("rollback") == {"left": "second", "back": "first", "passed_over": []}
     assert "shipped answers from now on" in run("rollback").stdout
-    with pytest.raises(UsageError, match="nothing to go back to"):
+    with pytest.raises(UsageError, match="nothing to roll back to"):
         run("rollback")
 
 

@@ -255,9 +255,7 @@ def test_a_rows_own_kin_do_not_tell_it_its_label():
 
 
 def test_derived_columns_have_words(trained):
-    assert feature_words("reason_chance", 0.0) == (
-        "How releases after such a hold ended in training: 50%"
-    )
+    assert feature_words("reason_chance", 0.0) == ("Success rate of such holds in training: 50%")
     assert feature_words("came_back", 2.0).endswith(": 2")
     assert feature_words("job_age", float("nan")).endswith("not known")
     assert set(FEW) <= set(FEATURE_NAMES)

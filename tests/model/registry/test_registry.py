@@ -95,7 +95,7 @@ def test_rollback_goes_back_step_by_step_to_the_shipped_model(
     kept.promote("good", window)
     assert (kept.rollback().back, answering(kept)) == ("plain", "plain")
     assert (kept.rollback().back, answering(kept)) == (SHIPPED, "as-shipped")
-    with pytest.raises(UsageError, match="nothing to go back to"):
+    with pytest.raises(UsageError, match="nothing to roll back to"):
         kept.rollback()
     actions = [switch.action for switch in kept.history() if switch.action != "add"]
     assert actions == ["promote", "promote", "rollback", "rollback"]
