@@ -71,7 +71,7 @@ class HeldData:
 
     def take(self, rows: Ints) -> HeldData:
         """Return the episodes in these rows."""
-        lengths = np.diff(self.offsets)[rows]
+        lengths = self.lengths()[rows]
         offsets = np.append(0, np.cumsum(lengths))
         flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         chosen = {

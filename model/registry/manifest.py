@@ -83,19 +83,9 @@ class ModelFiles:
 
     def arrays(self, name: str) -> Arrays:
         """Return the arrays of one .npz file."""
-        return read_arrays(self._bytes(name), self.directory / name)
-
-    def json(self, name: str) -> Any:
-        """Return the content of one JSON file."""
-        try:
-            return json.loads(self._bytes(name))
-        except ValueError as error:
-            raise UnusableModel(f"{self.directory / name}: {error}; {_TRAIN}") from error
-
-    def _bytes(self, name: str) -> bytes:
         if name not in self.content:
             raise UnusableModel(f"{self.directory}: the model has no file {name}; {_TRAIN}")
-        return self.content[name]
+        return read_arrays(self.content[name], self.directory / name)
 
 
 def write(directory: Path, manifest: Manifest) -> Manifest:

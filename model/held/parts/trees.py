@@ -7,7 +7,7 @@ With a few thousand episodes this prevents trees from fitting noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,10 +115,6 @@ class TreeSettings:
             "nthread": self.threads,
             "seed": self.seed + 1000 * member,
         }
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings for a manifest."""
-        return asdict(self)
 
 
 def loss_by_round(

@@ -121,7 +121,7 @@ def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path):
 def test_the_state_of_another_training_is_refused(tmp_path):
     data, later, state = held_world(200), held_world(100, seed=1), tmp_path / "state"
     train(data, later, replace(QUICK, epochs=1), state)
-    with pytest.raises(NotTheSameTraining, match="other settings or other data.*remove it"):
+    with pytest.raises(NotTheSameTraining, match="other settings or other data.*remove this one"):
         train(data, later, replace(QUICK, epochs=1, hidden=9), state)
     with pytest.raises(NotTheSameTraining):
         train(held_world(200, seed=7), later, replace(QUICK, epochs=1), state)

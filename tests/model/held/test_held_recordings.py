@@ -126,7 +126,7 @@ def test_evaluate_says_when_the_model_has_seen_the_episodes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said", "status"),
     [
-        (("train", "--recording", "pool_x"), "no recording 'pool_x'", 1),
+        (("train", "--recording", "pool_x"), "no recording named 'pool_x'", 1),
         (("train", "--parts", "magic"), "a model is made of rules, linear, trees, lstm", 2),
         (("train", "--recording", "pool_a", "--since", "soon"), "'soon' is no time", 2),
         (("train", "--recording", "pool_a", "--since", "2090-01-01"), "0 hold episodes", 1),
