@@ -1,7 +1,7 @@
-"""Tensors and features to trained, calibrated, explained and registered models.
+"""Train, calibrate, explain and register models.
 
-Rooms: `held` (release or not), `failure` (will it fail), `registry` (versions of models for
-held jobs), `infer` (NumPy evaluation). Each lists the names that other rooms may use.
+Rooms: `held` (release a held job or not), `failure` (will a job fail), `registry` (versions of
+models for held jobs), `infer` (evaluation with NumPy). Each lists the names other rooms may use.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` that imports a listed name's module when it is asked for.
+    """Return a package's `__getattr__`, which imports the module of a listed name on first use.
 
-    Advice loads one model and should not pay for training, evaluation and the registry.
+    Giving advice loads one model and must not import training, evaluation or the registry.
     """
 
     def get(name: str) -> Any:

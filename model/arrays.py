@@ -1,4 +1,4 @@
-"""Plain arrays in files: how everything that was learnt is kept, and read without running code."""
+"""Plain arrays in files: models are stored so, and reading them cannot run code."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _PLAIN_HEADER = re.compile(
     rb"'shape': \(([\d, ]*)\), \} *\n",
     re.DOTALL,
 )
-_TRAIN = "train the model again, or use another"
+_TRAIN = "train the model again, or use another one"
 
 
 class UnusableModel(AdviceError):
-    """A model file is missing, damaged, or does not fit what it is asked."""
+    """A model file is missing or damaged, or does not fit its input."""
 
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays as .npz: the same arrays give the same bytes, and objects are refused."""
+    """Write arrays as .npz; equal arrays give equal bytes. Objects are refused."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -43,7 +43,7 @@ def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def load_arrays(path: Path) -> Arrays:
-    """Read what `save_arrays` wrote; refuses pickled objects."""
+    """Read what `save_arrays` wrote; refuse pickled objects."""
     try:
         return read_arrays(path.read_bytes(), path)
     except OSError as error:
@@ -67,20 +67,20 @@ def read_arrays(data: bytes, path: Path) -> Arrays:
 def _read_array(raw: bytes) -> npt.NDArray[Any]:
     """Return the array of an .npy file.
 
-    NumPy compiles each header as Python, which takes longer than reading a model's arrays; the
-    headers of plain arrays need no such thing. All others are left to NumPy.
+    NumPy parses each header as Python code, which takes longer than reading a model's arrays.
+    This parses the headers of plain arrays, and leaves all others to NumPy.
     """
     header = _PLAIN_HEADER.match(raw)
     if header is None:
-        found: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
-        return found
+        array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
+        return array
     kind, sizes = header.groups()
     shape = tuple(int(size) for size in sizes.split(b",") if size.strip())
     return np.frombuffer(raw, kind.decode(), offset=header.end()).reshape(shape).copy()
 
 
 def hash_arrays(arrays: Iterable[npt.NDArray[Any]]) -> str:
-    """Return a SHA-256 over arrays: their types, shapes and values. NaNs are alike."""
+    """Return the SHA-256 of the types, shapes and values of arrays; all NaNs are equal."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())

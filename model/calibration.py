@@ -1,4 +1,4 @@
-"""From log-odds to probabilities that can be trusted, and how far to trust them."""
+"""Calibrate log-odds to probabilities, and estimate intervals for these."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.infer import sigmoid
-from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-KINDS = ("none", "temperature", "isotonic")
-_KNOTS = 9  # of the interval
-_MIN_STEP = 25  # episodes that a step of an isotonic curve must rest on
+_KINDS = ("none", "temperature", "isotonic")
+_KNOTS = 9  # number of points at which an interval is estimated
+_MIN_STEP = 25  # episodes per step of an isotonic curve
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Log-odds to probability: a straight line in log-odds, or steps joined by lines."""
+    """Log-odds to probability: a straight line in log-odds, or a piecewise linear curve."""
 
     kind: str  # "none", "temperature" or "isotonic"
     slope: float = 1.0
@@ -37,29 +36,29 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How far the success rate may be from what is said, by what is said."""
+    """An interval of the success rate, as a function of the predicted probability."""
 
     p: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     def __call__(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and the upper end, which always hold the probability itself."""
+        """Return the lower and upper ends; they always include the probability itself."""
         low, high = np.interp(p, self.p, self.low), np.interp(p, self.p, self.high)
         return np.minimum(low, p), np.maximum(high, p)
 
 
 def fit_temperature(margin: Floats, label: Floats, weight: Floats) -> Calibration:
-    """Fit a straight line in log-odds by Newton's method; drawn a little towards no change."""
+    """Fit a straight line in log-odds, with a weak pull towards no change."""
     design = np.stack((margin, np.ones(len(margin))), axis=1)
     line = newton(design, label, weight, np.array([1.0, 0.0]), np.array([2.0, 1e-6]))
     return Calibration("temperature", max(float(line[0]), 0.05), float(line[1]))
 
 
 def fit_line(margin: Floats, label: Floats, ridge: float) -> tuple[float, float]:
-    """Fit Platt's line, drawn towards no change; return (slope, offset).
+    """Fit Platt's line with a pull towards no change; return (slope, offset).
 
-    Where the best line would fall, or there is none, it is (1, 0).
+    Returns (1, 0) if the fitted slope is not positive, or the fit fails.
     """
     design = np.stack((margin, np.ones(len(margin))), axis=1)
     centre = np.array([1.0, 0.0])
@@ -70,9 +69,9 @@ def fit_line(margin: Floats, label: Floats, ridge: float) -> tuple[float, float]
 
 
 def newton(design: Floats, label: Floats, weight: Floats, centre: Floats, ridge: Floats) -> Floats:
-    """Fit a logistic regression that is drawn towards `centre` with the strength `ridge`.
+    """Fit a logistic regression with a ridge penalty around `centre`, by Newton's method.
 
-    Steps are halved until they help: whole ones overshoot where answers are far too sure.
+    Steps are halved until the loss falls: full steps overshoot on overconfident predictions.
     """
 
     def loss(line: Floats) -> float:
@@ -98,7 +97,7 @@ def newton(design: Floats, label: Floats, weight: Floats, centre: Floats, ridge:
 
 
 def fit_isotonic(margin: Floats, label: Floats, weight: Floats) -> Calibration:
-    """Fit a rising curve by pooling neighbours; each step rests on enough episodes."""
+    """Fit a rising curve by pooling adjacent violators; each step has _MIN_STEP episodes."""
     order = np.argsort(margin, kind="stable")
     x, y, w = margin[order], label[order], weight[order]
     cuts = np.array_split(np.arange(len(x)), max(1, len(x) // _MIN_STEP))
@@ -116,7 +115,7 @@ def fit_isotonic(margin: Floats, label: Floats, weight: Floats) -> Calibration:
             pooled.append(
                 [total, *((left[0] * left[k] + right[0] * right[k]) / total for k in (1, 2))]
             )
-    # Half an episode of either kind: certainty is never learned from a finite sample.
+    # Half an episode of either kind: no finite sample justifies certainty.
     rates = [(rate * mass + 0.5) / (mass + 1.0) for mass, rate, _ in pooled]
     return Calibration("isotonic", x=tuple(m for _, _, m in pooled), y=tuple(rates))
 
@@ -124,13 +123,15 @@ def fit_isotonic(margin: Floats, label: Floats, weight: Floats) -> Calibration:
 def choose(
     margin: Floats, label: Floats, weight: Floats, group: Ints, seed: int = 0
 ) -> tuple[Calibration, dict[str, float]]:
-    """Choose none, temperature or isotonic by log loss on groups each was not fitted on.
+    """Choose none, temperature or isotonic by log loss on groups that were left out of the fit.
 
-    Returns the chosen one, fitted on all, and the loss of each.
+    Returns the chosen calibration, fitted on all groups, and the loss of each.
     """
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     losses = {
         kind: log_loss(label, out_of_fold(kind, margin, label, weight, group, seed), weight)
-        for kind in KINDS
+        for kind in _KINDS
     }
     best = min(losses, key=lambda kind: losses[kind])
     return _fit(best, margin, label, weight), losses
@@ -145,10 +146,10 @@ def out_of_fold(
     seed: int = 0,
     asked: Floats | None = None,
 ) -> Floats:
-    """Return what a kind of calibration says of each group when it was fitted on the others.
+    """Return each group's probabilities by a calibration that was fitted on the other groups.
 
-    Figures are to be taken from this: a curve fits what it was fitted on better than the rest.
-    `asked` are the log-odds that it is asked about, where they are not those it is fitted on.
+    Compute figures from these: on its own training data a calibration looks too good. `asked` are
+    the log-odds to calibrate, if they differ from those to fit on.
     """
     asked = margin if asked is None else asked
     distinct, which = np.unique(group, return_inverse=True)
@@ -169,10 +170,10 @@ def _fit(kind: str, margin: Floats, label: Floats, weight: Floats) -> Calibratio
 
 
 def fit_interval(p: Floats, label: Floats, group: Ints, level: float = 0.9) -> Interval:
-    """Learn how far success rates are from what is said, at some places along the scale.
+    """Estimate how far success rates differ from predictions, at some points of the scale.
 
-    At each place the episodes that score nearest are taken; their clusters, not they, count as
-    independent cases in Wilson's interval.
+    Each point uses the episodes with the nearest predictions. Their clusters, not the episodes,
+    count as independent cases in Wilson's interval.
     """
     z = {0.9: 1.645, 0.95: 1.96}[level]
     near = max(30, len(p) // 10)
@@ -185,7 +186,7 @@ def fit_interval(p: Floats, label: Floats, group: Ints, level: float = 0.9) -> I
         begin = min(max(0, middle - near // 2), max(0, len(p) - near))
         rows = order[begin : begin + near]
         cases = max(3.0, len(np.unique(group[rows])))
-        # What is said is the centre: the calibration has smoothed what these few rows show.
+        # Centred on the prediction, which is smoother than the rate of these few rows.
         rate = float(np.mean(p[rows]))
         gap = abs(rate - float(np.mean(label[rows])))
         middle_rate = (rate + z * z / (2 * cases)) / (1 + z * z / cases)

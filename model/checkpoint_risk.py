@@ -39,7 +39,7 @@ RISK_PARAMETERS = {
     "nthread": 1,
 }
 RISK_ROUNDS = 60
-RIDGE = 1.0  # of the calibration: keeps separable samples near the trees' own scale
+_CALIBRATION_RIDGE = 1.0  # keeps separable samples near the trees' own scale
 # Shares of the jobs, in time order, for fitting and calibration; the rest is the test.
 FIT, CALIBRATE = 0.5, 0.2
 # ROC AUC on later jobs below which a model is noise and is not written.
@@ -47,7 +47,7 @@ WORTH_HAVING = 0.55
 # A model is used on other pools than it was trained on. The hook gets half the measured recall,
 # so that it does not lengthen its checkpoint interval on a guess.
 TRANSFER = 0.5
-CARD_LEADS = 9
+_LEAD_QUANTILES = 9
 # On a test pool these reveal the kind of job: every job there is short and small.
 LABORATORY = (
     "memory_log",
@@ -220,7 +220,7 @@ def fit(jobs: list[RecordedJob], seed: int, rounds: int) -> tuple[dict[str, Any]
         "card": {"leads": [], "threshold": 0.5, "recall": 0.0, "precision": 0.5},
     }
     rows, labels = stack(calibrating)
-    line = fit_line(margins(exported, rows), labels, RIDGE)
+    line = fit_line(margins(exported, rows), labels, _CALIBRATION_RIDGE)
     exported["calibration"] = [round(value, 6) for value in line]
     threshold = best_threshold(calibrating, exported)
     scores = {job.name: probabilities(exported, job.features) for job in judging}
@@ -337,7 +337,7 @@ def judge(
             leads.append(float(job.left[starts[-1]]))
         false_alarms += len(starts) - int(stands)
     failed = sum(job.failed for job in jobs)
-    quantiles = (np.arange(CARD_LEADS) + 0.5) / CARD_LEADS
+    quantiles = (np.arange(_LEAD_QUANTILES) + 0.5) / _LEAD_QUANTILES
     pr = curve(labels, scores)
     step = max(1, len(pr["recall"]) // 20)
     return {

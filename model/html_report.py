@@ -1,6 +1,6 @@
-"""Write a report as one HTML file that stands alone: no script, and nothing to load.
+"""Write a report as one self-contained HTML file: no scripts, nothing to load.
 
-Every report of the project is written here, in one style.
+All reports of the project use this module and share its style.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ pre { background: #f4f6f7; padding: .7rem; overflow-x: auto; } .note { color: #5
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with facts, text, a list, tables and pictures below it, in this order."""
+    """A heading followed by facts, text, a list, tables and pictures, in this order."""
 
     heading: str
     paragraphs: Sequence[str] = ()
-    tables: Sequence[Sequence[Sequence[object]]] = ()  # the first row of each is its head
+    tables: Sequence[Sequence[Sequence[object]]] = ()  # the first row of each is its header
     pictures: Mapping[str, Path | bytes] = field(default_factory=dict)  # PNG by caption
     facts: Mapping[str, object] = field(default_factory=dict)
     items: Sequence[str] = ()
-    best_first: bool = False  # the tables are ranked: their first rows stand out
+    best_first: bool = False  # the tables are ranked: highlight their first rows
 
 
 def page(title: str, sections: Iterable[Section], note: str = "") -> str:
@@ -64,7 +64,7 @@ def page(title: str, sections: Iterable[Section], note: str = "") -> str:
 
 
 def number(value: object, digits: int = 3) -> str:
-    """Return a figure as a table shows it."""
+    """Format a figure for a table."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,7 +1,7 @@
-"""Every figure about a model's answers, one function each, and the table of them.
+"""Figures of a model's predictions: one function each, and a table of them.
 
-A label is 1 for what the model predicts (a success after a release, a failed job) and 0 for the
-rest. A figure is computed once over all the answers that it is about.
+A label is 1 for what the model predicts (a success after a release, a failed job), else 0. A
+figure is computed once over all predictions.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def pr_auc(label: Floats, score: Floats) -> float:
     """Return average precision: precision summed over the steps of recall."""
     if not np.any(label > 0):
         return float("nan")
-    found = curve(label, score)
-    return float(np.sum(np.diff(np.r_[0.0, found["recall"]]) * found["precision"]))
+    points = curve(label, score)
+    return float(np.sum(np.diff(np.r_[0.0, points["recall"]]) * points["precision"]))
 
 
 def base_rate(label: Floats) -> float:
@@ -91,7 +91,7 @@ def calibration_error(label: Floats, p: Floats, bins: int = 10) -> float:
 
 
 def accuracy(label: Floats, p: Floats, threshold: float = 0.5) -> float:
-    """Return the share of right answers at a threshold."""
+    """Return the share of correct predictions at a threshold."""
     return _mean((p >= threshold) == (label > 0))
 
 
@@ -107,8 +107,8 @@ def recall(label: Floats, p: Floats, threshold: float = 0.5) -> float:
 
 def f1(label: Floats, p: Floats, threshold: float = 0.5) -> float:
     """Return the harmonic mean of precision and recall."""
-    precise, found = precision(label, p, threshold), recall(label, p, threshold)
-    return 2 * precise * found / (precise + found) if precise + found else 0.0
+    right, hit = precision(label, p, threshold), recall(label, p, threshold)
+    return 2 * right * hit / (right + hit) if right + hit else 0.0
 
 
 def _hits(label: Floats, p: Floats, threshold: float) -> float:
@@ -119,8 +119,8 @@ def _mean(values: npt.NDArray[Any]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
 
 
-# By the names that reports and manifests print. Each takes label, probability and threshold.
-FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
+# By their names in reports and manifests. Each takes label, probability and threshold.
+_FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
     "n_test": lambda label, _p, _threshold: len(label),
     "episodes": lambda label, _p, _threshold: len(label),
     "base_rate": lambda label, _p, _threshold: base_rate(label),
@@ -135,22 +135,22 @@ FIGURES: Mapping[str, Callable[[Floats, Floats, float], float]] = {
     "recall": recall,
     "f1": f1,
 }
-# What a probability is judged by, whatever is decided with it.
+# Figures of probabilities, independent of a threshold.
 OF_PROBABILITIES = ("roc_auc", "pr_auc", "brier", "log_loss", "calibration_error")
-# The figures of a split of a sweep.
+# Figures of a sweep's split.
 OF_EPISODES = ("episodes", "log_loss", "roc_auc", "pr_auc", "brier", "calibration_error")
 
 
 def figures(
     label: Floats, p: Floats, names: Iterable[str], threshold: float = 0.5
 ) -> dict[str, float]:
-    """Return the named figures, in the order of the names."""
-    return {name: FIGURES[name](label, p, threshold) for name in names}
+    """Return the named figures, in this order."""
+    return {name: _FIGURES[name](label, p, threshold) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A failure model's figures at one threshold and, for the two areas, over all of them."""
+    """A failure model's figures at one threshold; the two areas are over all thresholds."""
 
     n_test: int
     base_rate: float
@@ -172,7 +172,7 @@ class Scores:
 def scores(label: Floats, probability: Floats, threshold: float) -> Scores:
     """Return every figure of a failure model."""
     named = figures(label, probability, (field.name for field in fields(Scores)), threshold)
-    # Most jobs succeed: their probabilities are smaller than those of holds.
+    # Most jobs succeed, so probabilities are smaller than those of holds.
     named["log_loss"] = log_loss(label, probability, least=1e-7)
     return Scores(**named)  # type: ignore[arg-type]
 
@@ -186,10 +186,10 @@ def bootstrap(
     rounds: int = 200,
     level: float = 0.95,
 ) -> dict[str, tuple[float, float]]:
-    """Return intervals by drawing whole groups again.
+    """Return bootstrap intervals over whole groups.
 
-    Jobs of one user come in bursts with one fate, so single jobs are not independent; drawing
-    blocks of jobs that were submitted together (`groups`: one number per job) keeps that.
+    A user's jobs come in bursts and share their fate, so single jobs are not independent. `groups`
+    has one number per job; jobs that were submitted together share it.
     """
     rng = np.random.default_rng(seed)
     distinct, inverse = np.unique(groups, return_inverse=True)
@@ -197,17 +197,17 @@ def bootstrap(
         np.argsort(inverse, kind="stable"),
         np.cumsum(np.bincount(inverse, minlength=len(distinct)))[:-1],
     )
-    found: dict[str, list[float]] = {}
+    drawn_figures: dict[str, list[float]] = {}
     for _ in range(rounds):
         drawn = np.concatenate(
-            [members[one] for one in rng.integers(0, len(distinct), len(distinct))]
+            [members[nth] for nth in rng.integers(0, len(distinct), len(distinct))]
         )
         for name, value in scores(label[drawn], probability[drawn], threshold).as_dict().items():
-            found.setdefault(name, []).append(value)
+            drawn_figures.setdefault(name, []).append(value)
     tail = (1.0 - level) / 2.0
     return {
         name: (float(np.nanquantile(values, tail)), float(np.nanquantile(values, 1 - tail)))
-        for name, values in found.items()
+        for name, values in drawn_figures.items()
         if name not in ("n_test", "threshold", "base_rate")
     }
 
@@ -224,19 +224,19 @@ def threshold_for_f1(label: Floats, probability: Floats) -> float:
 
 
 def threshold_for_precision(label: Floats, probability: Floats, wanted: float) -> float:
-    """Return the threshold with the most recall among those precise enough.
+    """Return the threshold with the highest recall among those with enough precision.
 
-    When none is, return one that no job reaches: saying nothing keeps the promise.
+    If there is none, return one that no case reaches: no alarm is better than too many.
     """
-    found = curve(label, probability)
-    good = found["precision"] >= wanted
+    points = curve(label, probability)
+    good = points["precision"] >= wanted
     if not np.any(good):
         return 1.0 + 1e-9
-    return float(found["threshold"][np.flatnonzero(good)[-1]])
+    return float(points["threshold"][np.flatnonzero(good)[-1]])
 
 
 def threshold_for_cost(label: Floats, probability: Floats, missed_over_false: float) -> float:
-    """Return the cheapest threshold when a missed failure costs so many false alarms."""
+    """Return the cheapest threshold if a missed failure costs this many false alarms."""
     positives, negatives = float(np.sum(label)), float(len(label) - np.sum(label))
     return _best(
         label,
@@ -250,15 +250,15 @@ def threshold_for_cost(label: Floats, probability: Floats, missed_over_false: fl
 def _best(
     label: Floats, probability: Floats, gain: Callable[[Floats, Floats, Floats], Floats]
 ) -> float:
-    found = curve(label, probability)
-    if not len(found["threshold"]):
+    points = curve(label, probability)
+    if not len(points["threshold"]):
         return 0.5
-    gains = gain(found["precision"], found["recall"], found["false_positive_rate"])
-    return float(found["threshold"][int(np.argmax(gains))])
+    gains = gain(points["precision"], points["recall"], points["false_positive_rate"])
+    return float(points["threshold"][int(np.argmax(gains))])
 
 
 def reliability(label: Floats, probability: Floats, bins: int = 10) -> list[Mapping[str, float]]:
-    """Return, for jobs in order of predicted risk, what was said and what happened."""
+    """Return predicted and observed rates, in bins by predicted probability."""
     order = np.argsort(probability, kind="stable")
     return [
         {

@@ -1,6 +1,6 @@
-"""Pictures of how good a model is, as PNG files; plain arrays go in.
+"""Plots of a model's quality, as PNG files, from plain arrays.
 
-matplotlib is imported when the first picture is drawn, and draws without a screen.
+matplotlib is imported with the first plot, and needs no display.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from condor_advice.model.metrics import curve, pr_auc, reliability, roc_auc
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-BARS = 20  # more would not be read
+BARS = 20  # more would be hard to read
 _GOOD, _BAD, _GREY = "#2471a3", "#c0392b", "#b0b0b0"
 
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """Answers to episodes whose outcome is known, as the pictures need them."""
+    """Predictions for episodes with a known outcome, as the plots need them."""
 
-    label: Floats  # 1 where a release led to success
-    p: Mapping[str, Floats]  # by model; the first is the one the pictures are about
+    label: Floats  # 1 if a release led to success
+    p: Mapping[str, Floats]  # predictions by model; the plots are about the first
     reason: Sequence[str]  # the hold reason's family, for each episode
     release_above: float = 0.5
     importance: Mapping[str, float] = field(default_factory=dict)  # by feature, largest first
-    risk: float | None = None  # the share of wrong confident answers that was promised
+    risk: float | None = None  # the promised share of wrong confident answers
 
     @property
     def own(self) -> Floats:
-        """The answers of the model the pictures are about."""
+        """The predictions of the model that the plots are about."""
         return next(iter(self.p.values()))
 
 
 def draw_all(directory: Path, judged: PlotData) -> dict[str, Path]:
-    """Draw every picture into a directory; return the files by what they show."""
+    """Draw every plot into a directory; return the files by caption."""
     directory.mkdir(parents=True, exist_ok=True)
-    found = {
+    files = {
         "ROC": roc(directory / "roc.png", judged.label, judged.p),
         "Precision and recall": precision_recall(
             directory / "precision-recall.png", judged.label, judged.p
@@ -62,8 +62,8 @@ def draw_all(directory: Path, judged: PlotData) -> dict[str, Path]:
         ),
     }
     if judged.importance:
-        found["Importance"] = importance(directory / "importance.png", judged.importance)
-    return found
+        files["Importance"] = importance(directory / "importance.png", judged.importance)
+    return files
 
 
 def roc(path: Path, label: Floats, answers: Mapping[str, Floats]) -> Path:
@@ -71,14 +71,14 @@ def roc(path: Path, label: Floats, answers: Mapping[str, Floats]) -> Path:
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(5.5, 5))
     for name, p in answers.items():
-        found = curve(label, p)
+        points = curve(label, p)
         axes.plot(
-            np.r_[0.0, found["false_positive_rate"]],
-            np.r_[0.0, found["recall"]],
+            np.r_[0.0, points["false_positive_rate"]],
+            np.r_[0.0, points["recall"]],
             label=f"{name}: {roc_auc(label, p):.3f}",
         )
     axes.plot([0, 1], [0, 1], linestyle=":", color=_GREY)
-    axes.set(xlabel="failures taken for successes", ylabel="successes found", title="ROC (area)")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", title="ROC (area)")
     axes.legend(loc="lower right", fontsize=8)
     return save(figure, path)
 
@@ -88,10 +88,10 @@ def precision_recall(path: Path, label: Floats, answers: Mapping[str, Floats]) -
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(5.5, 5))
     for name, p in answers.items():
-        found = curve(label, p)
+        points = curve(label, p)
         axes.step(
-            np.r_[0.0, found["recall"]],
-            np.r_[found["precision"][:1], found["precision"]],
+            np.r_[0.0, points["recall"]],
+            np.r_[points["precision"][:1], points["precision"]],
             where="pre",
             label=f"{name}: {pr_auc(label, p):.3f}",
         )
@@ -105,7 +105,7 @@ def precision_recall(path: Path, label: Floats, answers: Mapping[str, Floats]) -
 
 
 def draw_reliability(path: Path, label: Floats, p: Floats, bins: int = 10) -> Path:
-    """Draw what was said against what happened, in bins of equally many episodes."""
+    """Draw predicted against observed success, in bins of equally many episodes."""
     plot = pyplot()
     parts = reliability(label, p, bins)
     figure, (above, below) = plot.subplots(
@@ -123,14 +123,14 @@ def draw_reliability(path: Path, label: Floats, p: Floats, bins: int = 10) -> Pa
     )
     above.set(ylabel="share that succeeded", title="Reliability", ylim=(-0.02, 1.02))
     below.hist(p, bins=20, range=(0, 1), color=_GREY)
-    below.set(xlabel="probability said", ylabel="episodes")
+    below.set(xlabel="predicted probability", ylabel="episodes")
     return save(figure, path)
 
 
 def coverage_risk(
     path: Path, label: Floats, answers: Mapping[str, Floats], risk: float | None = None
 ) -> Path:
-    """Draw the share of wrong answers against the share answered, the surest first."""
+    """Draw the share of wrong answers against coverage, most certain answers first."""
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(5.5, 4.5))
     for name, p in answers.items():
@@ -146,16 +146,16 @@ def coverage_risk(
     return save(figure, path)
 
 
-def confusion_by_reason(path: Path, label: Floats, said: Bools, reason: Sequence[str]) -> Path:
-    """Draw for each hold reason how many answers were right and wrong, and in which way."""
+def confusion_by_reason(path: Path, label: Floats, release: Bools, reason: Sequence[str]) -> Path:
+    """Draw the confusion matrix of each hold reason as a bar."""
     plot = pyplot()
     names, place = np.unique(np.asarray(reason, dtype=np.str_), return_inverse=True)
     good = label > 0.5
     kinds = (
-        ("released, succeeded", said & good, _GOOD),
-        ("not released, would have failed", ~said & ~good, "#7fb3d5"),
-        ("released, failed", said & ~good, _BAD),
-        ("not released, would have succeeded", ~said & good, "#e6b0aa"),
+        ("released, succeeded", release & good, _GOOD),
+        ("not released, would have failed", ~release & ~good, "#7fb3d5"),
+        ("released, failed", release & ~good, _BAD),
+        ("not released, would have succeeded", ~release & good, "#e6b0aa"),
     )
     total = np.bincount(place, minlength=len(names))
     order = np.argsort(-total, kind="stable")[:BARS][::-1]
@@ -165,7 +165,7 @@ def confusion_by_reason(path: Path, label: Floats, said: Bools, reason: Sequence
         share = np.bincount(place[which], minlength=len(names))[order] / total[order]
         axes.barh(range(len(order)), share, left=left, color=colour, label=words)
         left += share
-    rows = [f"{names[one]} ({total[one]:,})".replace("_", " ") for one in order]
+    rows = [f"{names[bar]} ({total[bar]:,})".replace("_", " ") for bar in order]
     axes.set_yticks(range(len(order)), rows, fontsize=8)
     axes.set(xlabel="share of the reason's episodes", xlim=(0, 1))
     axes.legend(ncols=2, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -173,7 +173,7 @@ def confusion_by_reason(path: Path, label: Floats, said: Bools, reason: Sequence
 
 
 def importance(path: Path, values: Mapping[str, float]) -> Path:
-    """Draw the features that move the answers most."""
+    """Draw the features with the largest effects."""
     plot = pyplot()
     names = list(values)[:BARS][::-1]
     figure, axes = plot.subplots(figsize=(8, 0.3 * len(names) + 1))
@@ -188,7 +188,7 @@ def over_time(
     series: Mapping[str, Sequence[tuple[datetime, float]]],
     limits: Mapping[str, float],
 ) -> Path:
-    """Draw how far signals of drift have moved, one below the other, with their limits."""
+    """Draw signals of drift over time, one below the other, with their limits."""
     plot = pyplot()
     figure, axes = plot.subplots(
         len(series), 1, figsize=(8, 1.9 * len(series) + 0.6), sharex=True, squeeze=False
@@ -203,12 +203,12 @@ def over_time(
 
 
 def pyplot() -> Any:
-    """Return matplotlib's pyplot, drawing to files alone."""
+    """Return matplotlib's pyplot, set to draw to files only."""
     try:
         import matplotlib
     except ImportError:
         raise AdviceError(
-            "pictures need matplotlib, which is not installed; install it with "
+            "plots need matplotlib, which is not installed; install it with "
             "`pip install 'condor-advice[train]'`"
         ) from None
     matplotlib.use("Agg")
@@ -218,7 +218,7 @@ def pyplot() -> Any:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a figure, and forget it."""
+    """Write a figure to a file and close it."""
     figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})
     pyplot().close(figure)
     return path

@@ -1,7 +1,7 @@
-"""Where a training's figures go: nowhere by default, or to Weights & Biases.
+"""Track the figures of a training: nowhere by default, or with Weights & Biases (W&B).
 
-Whoever trains calls `start`, `log` and `finish` and knows nothing else. Without an API key
-W&B runs are kept offline in a directory and can be sent later with `wandb sync`.
+Training code only calls `start`, `log` and `finish`. Without an API key, W&B stores runs offline
+in a directory; `wandb sync` uploads them later.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from condor_advice.gather.errors import AdviceError
 
 
 class Tracker(Protocol):
-    """One run's figures."""
+    """Receives the figures of one run."""
 
     def start(self, settings: Mapping[str, Any]) -> None:
-        """Begin a run with these settings."""
+        """Start a run with these settings."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take note of figures at a step, such as an epoch."""
+        """Record figures at a step, such as an epoch."""
 
     def finish(self) -> None:
         """End the run."""
 
 
 class NoTracking:
-    """Keeps nothing."""
+    """Discards all figures."""
 
     def start(self, settings: Mapping[str, Any]) -> None:
         """Do nothing."""
@@ -41,9 +41,9 @@ class NoTracking:
 
 
 class WandbTracking:
-    """A W&B run; offline unless WANDB_API_KEY is set, or WANDB_MODE says otherwise.
+    """A W&B run; offline unless WANDB_API_KEY is set or WANDB_MODE says otherwise.
 
-    A run with an `identity` is taken up again by it after an eviction.
+    With an `identity`, a run resumes after an eviction.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class WandbTracking:
         self.run: Any = None
 
     def start(self, settings: Mapping[str, Any]) -> None:
-        """Begin the run, or go on with it."""
+        """Start or resume the run."""
         try:
             import wandb
         except ImportError as error:
             raise AdviceError(
-                "tracking with W&B needs wandb, which is not installed; pip install wandb, or "
-                "train without tracking"
+                "tracking needs wandb, which is not installed; install it with "
+                "`pip install wandb`, or train without tracking"
             ) from error
         mode: Any = os.environ.get("WANDB_MODE") or (
             "online" if os.environ.get("WANDB_API_KEY") else "offline"
@@ -80,7 +80,7 @@ class WandbTracking:
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send figures; W&B drops a step that it has seen, so a resumed run repeats safely."""
+        """Send figures; W&B ignores steps it already has, so a resumed run may repeat some."""
         if self.run is not None:
             self.run.log(dict(metrics), step=step)
 

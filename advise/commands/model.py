@@ -203,28 +203,28 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 @click.pass_obj
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
     """Print a version's model card: training data, quality, limits."""
-    from condor_advice.model.registry.card import FILE, markdown
+    from condor_advice.model.registry.card import CARD_FILE, markdown
     from condor_advice.model.registry.versions import CARD
 
     name = name or models.current_name()
     manifest = models.verify(name)
     kept = models.path(name) / CARD
-    has_card = (kept / FILE).is_file()
-    text = (kept / FILE).read_text() if has_card else markdown(manifest)
+    has_card = (kept / CARD_FILE).is_file()
+    text = (kept / CARD_FILE).read_text() if has_card else markdown(manifest)
     files = []
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for path in sorted(kept.iterdir()) if has_card else []:
             if path.is_file():
                 shutil.copyfile(path, out / path.name)
-        (out / FILE).write_text(text)
+        (out / CARD_FILE).write_text(text)
         files = sorted(str(path) for path in out.iterdir())
     if as_json:
         click.echo(json.dumps({"name": name, "card": text, "files": files}))
     elif out is None:
         click.echo(text, nl=False)
     else:
-        click.echo(f"{out / FILE}")
+        click.echo(f"{out / CARD_FILE}")
 
 
 def _window(sources: Sources, force: bool) -> HeldData | None:

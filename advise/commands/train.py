@@ -109,12 +109,13 @@ def _settings(
     parts: str, propensity: bool, risk: float, epochs: int, seed: int, threads: int
 ) -> HeldSettings:
     from condor_advice.gather.errors import UsageError
-    from condor_advice.model.held.train import PARTS, HeldSettings
+    from condor_advice.model.held.train import PART_NAMES, HeldSettings
 
-    chosen = tuple(part.strip() for part in parts.split(",") if part.strip()) if parts else PARTS
-    unknown = [part for part in chosen if part not in PARTS]
+    named = tuple(part.strip() for part in parts.split(",") if part.strip())
+    chosen = named if parts else PART_NAMES
+    unknown = [part for part in chosen if part not in PART_NAMES]
     if unknown or not chosen:
-        raise UsageError(f"--parts {parts}: choose from {', '.join(PARTS)}")
+        raise UsageError(f"--parts {parts}: choose from {', '.join(PART_NAMES)}")
     if not 0 < risk < 1:
         raise UsageError(f"--risk {risk}: must be between 0 and 1")
     settings = HeldSettings(parts=chosen, propensity=propensity, risk=risk, seed=seed)

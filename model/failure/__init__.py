@@ -1,6 +1,6 @@
 """Will it fail: models of jobs before and while they run, their sizes and profiles.
 
-Other rooms use the names below; each is imported when it is asked for.
+Other rooms use the names below; each is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from condor_advice.model.failure.train import TooFewJobs as TooFewJobs
     from condor_advice.model.failure.train import TrainSettings as TrainSettings
 
-MODULES = {
+_EXPORTS = {
     "FailureModels": "model",
     "HorizonModel": "model",
     "TooFewJobs": "train",
     "TrainSettings": "train",
 }
-if not TYPE_CHECKING:  # a checker sees the imports above, and refuses names that do not exist
-    __getattr__ = lazily(__name__, MODULES)
+if not TYPE_CHECKING:  # type checkers use the imports above, and so reject unknown names
+    __getattr__ = lazily(__name__, _EXPORTS)

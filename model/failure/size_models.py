@@ -64,10 +64,10 @@ class SizeModel:
         if self.method == "boosted":
             columns = [data.names.index(name) for name in self.names]
             rows = data.features[position : position + 1, columns]
-            said = float(self.trees[near].predict_margin(rows)[0])
+            log_size = float(self.trees[near].predict_margin(rows)[0])
         else:
-            said = float(np.log1p(record[1].quantile(near if self.corrections else share)))
-        return float(np.expm1(said + self.correction(self.method, near, share)))
+            log_size = float(np.log1p(record[1].quantile(near if self.corrections else share)))
+        return float(np.expm1(log_size + self.correction(self.method, near, share)))
 
     def correction(self, method: str, near: float, share: float) -> float:
         """Return the log-scale correction that covers `share` of the jobs kept back."""
@@ -153,22 +153,22 @@ def learn(
     ask = np.zeros(len(table), dtype=bool)
     ask[data.row[np.r_[correct, judge]]] = True
     remembered = walk(table, maker, target, SIZE_SHARES, rules=(), ask=ask)
-    trees, said = {}, {}
+    trees, predicted = {}, {}
     for share in SIZE_SHARES:
         trees[share] = boost_quantile(data.features[before], values[before], share, seed, threads)
         past = np.log1p(remembered[f"quantile_{share}"])[data.row]
-        said["boosted", share] = np.full(len(data), np.nan)
+        predicted["boosted", share] = np.full(len(data), np.nan)
         for rows in (correct, judge):
-            said["boosted", share][rows] = trees[share].predict_margin(data.features[rows])
-        said["history", share] = past
+            predicted["boosted", share][rows] = trees[share].predict_margin(data.features[rows])
+        predicted["history", share] = past
     first, last = (
-        {key: quantiles_of(values[rows] - guesses[rows]) for key, guesses in said.items()}
+        {key: quantiles_of(values[rows] - guesses[rows]) for key, guesses in predicted.items()}
         for rows in (correct, np.r_[correct, judge])
     )
     near = SIZE_SHARES[-1]
     judged = {}
     for method in SIZE_METHODS:
-        short = values[judge] - said[method, near][judge]
+        short = values[judge] - predicted[method, near][judge]
         short = short[np.isfinite(short)] - float(np.interp(near, CORRECTIONS, first[method, near]))
         judged[method] = {
             "pinball": float(np.mean(np.maximum(near * short, (near - 1.0) * short))),
@@ -204,28 +204,28 @@ def evaluate_sizes(
     corrections come from jobs that had ended by the split.
     """
     values = used(table, target)
-    said = walk(table, maker, target, QUANTILES)
+    suggestions = walk(table, maker, target, QUANTILES)
     seen = data.take(data.submit < split.moment)
     ended = replace(seen, end=np.where(seen.end < split.moment, seen.end, np.nan))
     learnt = learn(table, maker, ended, target, seed, threads)
     by_row = np.argsort(data.row, kind="stable")
     if learnt is not None:
-        answered = np.isfinite(said["median"])
+        answered = np.isfinite(suggestions["median"])
         for share in QUANTILES:
             near = nearest(share)
             raw = {
-                "history": np.log1p(said[f"quantile_{near}"]),
+                "history": np.log1p(suggestions[f"quantile_{near}"]),
                 "boosted": learnt.trees[near].predict_margin(data.features)[by_row],
             }
             if share == near:
-                said[f"boosted_{share}"] = np.expm1(raw["boosted"])
+                suggestions[f"boosted_{share}"] = np.expm1(raw["boosted"])
             for method, guesses in raw.items():
                 correction = float(np.interp(share, CORRECTIONS, learnt.corrections[method, near]))
                 corrected = np.where(answered, np.expm1(guesses + correction), np.nan)
-                said[f"{method}_corrected_{share}"] = corrected
+                suggestions[f"{method}_corrected_{share}"] = corrected
                 if method == learnt.method:
-                    said[f"predict_{share}"] = corrected
-    said["requested"] = table[TARGETS[target][1]]
+                    suggestions[f"predict_{share}"] = corrected
+    suggestions["requested"] = table[TARGETS[target][1]]
     test = np.isfinite(values) & (values > 0) & (table["submit_time"] >= split.moment)
     return {
         "target": target,
@@ -235,7 +235,7 @@ def evaluate_sizes(
         "kept_back": {} if learnt is None else dict(learnt.judged),
         "rules": {
             name: judge_sizes(guesses[test], values[test])
-            for name, guesses in said.items()
+            for name, guesses in suggestions.items()
             if np.any(np.isfinite(guesses[test]))
         },
     }

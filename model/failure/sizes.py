@@ -177,23 +177,23 @@ def walk(
     keys, requests = size_keys(table, maker), request_vectors(table)
     history = SizeHistory()
     names = [*rules, *(f"quantile_{share}" for share in quantiles)]
-    said = {name: np.full(len(table), np.nan) for name in names}
+    suggestions = {name: np.full(len(table), np.nan) for name in names}
     ending: list[tuple[float, int]] = []
     submit, end = table["submit_time"], table["end_time"]
     for row in range(len(table)):
         while ending and ending[0][0] < submit[row]:
             done = heapq.heappop(ending)[1]
             history.observe(keys[done], float(values[done]), requests[done])
-        found = history.find(keys[row]) if ask is None or ask[row] else None
-        if found is not None:
-            sizes = found[1]
+        record = history.find(keys[row]) if ask is None or ask[row] else None
+        if record is not None:
+            sizes = record[1]
             for rule in rules:
-                said[rule][row] = sizes.suggest(rule, requests[row])
+                suggestions[rule][row] = sizes.suggest(rule, requests[row])
             for share in quantiles:
-                said[f"quantile_{share}"][row] = sizes.quantile(share)
+                suggestions[f"quantile_{share}"][row] = sizes.quantile(share)
         if np.isfinite(values[row]) and np.isfinite(end[row]):
             heapq.heappush(ending, (float(end[row]), row))
-    return said
+    return suggestions
 
 
 def boost_quantile(
@@ -228,20 +228,20 @@ def boost_quantile(
     return TreeEnsemble.from_xgboost(booster)
 
 
-def judge_sizes(said: Floats, values: Floats) -> dict[str, float]:
+def judge_sizes(suggested: Floats, values: Floats) -> dict[str, float]:
     """Return MAPE, waste and under-allocation of suggestions for jobs that used `values`.
 
     Waste is what was allocated beyond use, divided by use. A job with a size below its use is
     under-allocated and wastes nothing. A rule without a record is evaluated on the jobs for
     which it has one.
     """
-    known = np.isfinite(said)
-    said, values = said[known], values[known]
-    error = np.abs(said - values) / values
+    known = np.isfinite(suggested)
+    suggested, values = suggested[known], values[known]
+    error = np.abs(suggested - values) / values
     return {
         "answered": float(np.mean(known)),
         "mape": float(100 * np.mean(error)),
         "median_ape": float(100 * np.median(error)),
-        "waste": float(np.sum(np.maximum(said - values, 0.0)) / np.sum(values)),
-        "under_allocated": float(np.mean(said < values)),
+        "waste": float(np.sum(np.maximum(suggested - values, 0.0)) / np.sum(values)),
+        "under_allocated": float(np.mean(suggested < values)),
     }

@@ -64,12 +64,12 @@ def compare_ways(
     arena = Arena.of(data, split)
     learn = arena.learn
     share = float(np.mean(learn.label))
-    found = {}
+    figures_by_method = {}
 
     def judge(
         name: str, features: Features, label: Floats, parameters: Parameters = STUDY_PARAMETERS
     ) -> None:
-        found[name] = _judge(arena, features, label, parameters, settings)
+        figures_by_method[name] = _judge(arena, features, label, parameters, settings)
 
     judge("plain", learn.features, learn.label)
     judge(
@@ -83,7 +83,7 @@ def compare_ways(
     for name, choose in (("random_labels", random_batch), ("active", uncertain_dense_batch)):
         rows = label_actively(learn, choose, budget, batch, settings)
         judge(name, learn.features[rows], learn.label[rows])
-    return found
+    return figures_by_method
 
 
 def oversample(features: Features, label: Floats, seed: int) -> tuple[Features, Floats]:

@@ -41,8 +41,8 @@ Parameters = dict[str, Any]
 MIN_ROWS = 200
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95)
 THRESHOLD_COSTS = (1.0, 5.0, 20.0)  # of a missed failure, in false alarms
-# Of the calibration: just enough for separable data to have a line at all.
-RIDGE = 1e-6
+# Just enough for the calibration of separable data to be finite.
+_CALIBRATION_RIDGE = 1e-6
 
 
 class TooFewJobs(AdviceError):
@@ -110,19 +110,19 @@ def train_models(
     maker = JobFeatures.for_table(seen, labels)
     history = History(maker.levels)
     data = maker.datasets(seen, horizons, history)
-    models = {horizon: train_horizon(one, moment, settings, say) for horizon, one in data.items()}
-    asked = [one for one in data.values() if one.horizon is Horizon.SUBMIT]
+    models = {horizon: train_horizon(data[horizon], moment, settings, say) for horizon in data}
+    at_submit = data.get(Horizon.SUBMIT)
     anomalies = None
-    if asked:
-        every = np.ones(len(asked[0]), dtype=bool)
+    if at_submit is not None:
+        every = np.ones(len(at_submit), dtype=bool)
         anomalies = AnomalyDetector.fit(
-            fit_profiles(asked[0], every, settings.seed), asked[0], every
+            fit_profiles(at_submit, every, settings.seed), at_submit, every
         )
     return FailureModels(
         maker,
         models,
         history,
-        train_sizes(seen, maker, asked[0] if asked else None, settings.seed, settings.threads),
+        train_sizes(seen, maker, at_submit, settings.seed, settings.threads),
         anomalies,
         {"jobs": len(seen), "moment": moment.moment, "seed": settings.seed},
     )
@@ -147,20 +147,20 @@ def train_horizon(
     columns = _informative(data.features[past])
     names = tuple(data.names[column] for column in columns)
     features = data.features[:, columns]
-    found = search(features, data, past, settings, say)
-    trees = TreeEnsemble.average(fit_members(features[past], label, found.best, settings))
-    seen_label = data.label[found.rows]
-    slope, offset = fit_line(found.margins, seen_label, RIDGE)
-    probability = sigmoid(slope * found.margins + offset)
+    result = search(features, data, past, settings, say)
+    trees = TreeEnsemble.average(fit_members(features[past], label, result.best, settings))
+    seen_label = data.label[result.rows]
+    slope, offset = fit_line(result.margins, seen_label, _CALIBRATION_RIDGE)
+    probability = sigmoid(slope * result.margins + offset)
     notes = {
         "rows": len(past),
         "failed": int(np.sum(label)),
-        "parameters": found.best[0].parameters,
-        "rounds": found.best[0].rounds,
-        "members": [{**one.parameters, "rounds": one.rounds} for one in found.best],
-        "validation_roc_auc": roc_auc(seen_label, found.margins),
+        "parameters": result.best[0].parameters,
+        "rounds": result.best[0].rounds,
+        "members": [{**trial.parameters, "rounds": trial.rounds} for trial in result.best],
+        "validation_roc_auc": roc_auc(seen_label, result.margins),
         "seconds": round(time.monotonic() - began, 1),
-        "trials": found.trials,
+        "trials": result.trials,
         "curve": _thin(curve(seen_label, probability)),
     }
     return HorizonModel(
@@ -199,9 +199,9 @@ def fit_members(
     )
     return [
         TreeEnsemble.from_xgboost(
-            xgboost.train(_complete(one.parameters, settings, member), matrix, one.rounds)
+            xgboost.train(_complete(trial.parameters, settings, member), matrix, trial.rounds)
         )
-        for member, one in enumerate(best)
+        for member, trial in enumerate(best)
     ]
 
 
@@ -268,12 +268,12 @@ def search(
         # The final training has more rows than the folds, which allows a few more rounds.
         more = int(1.15 * np.mean(rounds)) + 1
         tried.append(SearchTrial(parameters, more, area, np.concatenate(margins)))
-    best = sorted(tried, key=lambda one: -one.roc_auc)[: settings.members]
+    best = sorted(tried, key=lambda trial: -trial.roc_auc)[: settings.members]
     return SearchResult(
         best,
         trials,
         np.concatenate([fold.judge for fold in folds]),
-        np.mean([one.margins for one in best], axis=0),
+        np.mean([trial.margins for trial in best], axis=0),
     )
 
 
@@ -302,12 +302,12 @@ def time_folds(data: JobDataset, rows: npt.NDArray[np.int64], count: int) -> lis
 
 def thresholds(label: Floats, probability: Floats) -> dict[str, float]:
     """Return the thresholds that users can choose by name, all from validation rows."""
-    found = {"f1": threshold_for_f1(label, probability)}
-    found |= {
+    by_name = {"f1": threshold_for_f1(label, probability)}
+    by_name |= {
         f"precision_{wanted}": threshold_for_precision(label, probability, wanted)
         for wanted in PRECISIONS
     }
-    return found | {
+    return by_name | {
         f"cost_{cost:g}": threshold_for_cost(label, probability, cost) for cost in THRESHOLD_COSTS
     }
 
@@ -361,10 +361,10 @@ def _informative(features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(~same)
 
 
-def _thin(found: Mapping[str, Floats], points: int = 200) -> dict[str, list[float]]:
+def _thin(full: Mapping[str, Floats], points: int = 200) -> dict[str, list[float]]:
     """Thin a curve out for the manifest."""
-    length = len(found["threshold"])
+    length = len(full["threshold"])
     kept = np.unique(np.linspace(0, length - 1, min(points, length)).astype(int))
     return {
-        name: [round(float(value), 6) for value in values[kept]] for name, values in found.items()
+        name: [round(float(value), 6) for value in values[kept]] for name, values in full.items()
     }

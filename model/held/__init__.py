@@ -1,6 +1,6 @@
 """Release or not: models for held jobs, their training and their evaluation.
 
-Other rooms use the names below; each is imported when it is asked for.
+Other rooms use the names below; each is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from condor_advice.model.held.train import HeldSettings as HeldSettings
     from condor_advice.model.held.train import Trained as Trained
 
-MODULES = {
+_EXPORTS = {
     "Attribution": "parts",
     "CannotTrain": "data",
     "HeldData": "data",
@@ -27,5 +27,5 @@ MODULES = {
     "Predictions": "model",
     "Trained": "train",
 }
-if not TYPE_CHECKING:  # a checker sees the imports above, and refuses names that do not exist
-    __getattr__ = lazily(__name__, MODULES)
+if not TYPE_CHECKING:  # type checkers use the imports above, and so reject unknown names
+    __getattr__ = lazily(__name__, _EXPORTS)

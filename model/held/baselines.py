@@ -1,4 +1,4 @@
-"""The baselines that every model must beat: simple answers that learn little from training."""
+"""Baselines that every model must beat: simple predictions that learn little from training."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _LAST = ("cluster_template", "template", "owner")
 
 
 def majority(train: HeldData, test: HeldData) -> Floats:
-    """Return the share that succeeded in training, for every hold."""
+    """Return the success rate in training, for every hold."""
     return np.full(len(test), base_rate(train))
 
 
 def rules(train: HeldData, test: HeldData) -> Floats:
-    """Return the prior of the rule for the reason, whatever was seen."""
+    """Return the prior of the rule for the hold reason, whatever the outcomes."""
     return rule_priors(test.features, FEATURE_NAMES)
 
 
 def rules_and_outcomes(train: HeldData, test: HeldData) -> Floats:
-    """Return the rule's prior, updated by outcomes of the same template seen so far."""
+    """Return the rule's prior, updated with the outcomes of the same template so far."""
     return rule_chances(test.features, FEATURE_NAMES)
 
 
 def last_outcome(train: HeldData, test: HeldData) -> Floats:
-    """Expect the outcome of the last release of the same template in the cluster, else of the same
-    template, else of the same owner.
+    """Repeat the outcome of the last similar release.
 
-    How often that holds true is learned from training.
+    Similar means the same template in the cluster, else the same template, else the same owner.
+    How often that prediction is right is learned from training.
     """
     came_true = {}
     rate = base_rate(train)
@@ -60,7 +60,7 @@ def _last(data: HeldData) -> Floats:
 
 
 def template_rate(train: HeldData, test: HeldData) -> Floats:
-    """Return the share of releases of the same template that succeeded, shrunk to the average."""
+    """Return the success rate of releases of the same template, shrunk to the average."""
     return _column(test, "template_success_rate", base_rate(train))
 
 

@@ -1,16 +1,16 @@
-"""When to abstain: bounds between which the model gives no verdict of its own.
+"""When to abstain: two bounds, between which the model gives no verdict of its own.
 
-A confident verdict is "will not succeed" below one bound and "will succeed" from another on.
-The bounds are the widest-reaching ones for which the share of wrong verdicts among the
-confident is at most `risk` on episodes that the model did not learn from, counted with one
-more cluster of usual size that is wrong throughout. That is the correction of conformal risk
-control (Angelopoulos and others, 2022) with clusters as the exchangeable units, since episodes
-of one cluster share their fate.
+Below the lower bound the model says "will not succeed", from the upper bound on "will succeed".
+The bounds cover as many episodes as possible while at most the share `risk` of the confident
+verdicts is wrong, on episodes that the model was not trained on and with one more cluster of
+average size counted as all wrong. This is the correction of conformal risk control (Angelopoulos
+et al., 2022) with clusters as the exchangeable units, since episodes of one cluster share their
+fate.
 
-What is promised: over draws of clusters of the same kind, the expected share of wrong confident
-verdicts is at most `risk`; a test measures it. Another access point is not of the same kind:
-there the bounds hold as far as calibration on whole left-out access points carries, and the
-report measures how far that is.
+The guarantee: over random draws of similar clusters, the expected share of wrong confident
+verdicts is at most `risk`; a test measures it. Clusters of another access point are not similar
+in this sense: there the bounds rest on folds that leave out whole access points, and the report
+measures how well they hold.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 RISK = 0.1
-CANDIDATES = np.arange(0.04, 1.0, 0.04)  # shares of all episodes that a bound may cover
-NEVER = 1.1  # no probability reaches it
+_BOUND_SHARES = np.arange(0.04, 1.0, 0.04)  # shares of all episodes to try as a bound
+_UNREACHABLE = 1.1  # above any probability
 
 
 def choose_bounds(p: Floats, label: Floats, group: Ints, risk: float = RISK) -> Abstention:
-    """Return the bounds for a risk level; where nothing passes, the model always abstains."""
+    """Return the bounds for a risk level; if none passes, the model always abstains."""
     fails = _bound(p, label, group, risk)
     succeeds = _bound(1.0 - p, 1.0 - label, group, risk)
-    return Abstention(risk, fails, 1.0 - succeeds if succeeds > 0 else NEVER)
+    return Abstention(risk, fails, 1.0 - succeeds if succeeds > 0 else _UNREACHABLE)
 
 
 def _bound(score: Floats, wrong: Floats, group: Ints, risk: float) -> float:
-    """Return the highest bound below which verdicts are wrong seldom enough; 0 for none."""
+    """Return the highest bound below which at most `risk` of the verdicts are wrong; 0 if none."""
     ordered = np.sort(score)
     best = 0.0
-    for share in CANDIDATES:
+    for share in _BOUND_SHARES:
         bound = float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
         below = score < bound
         if corrected_risk(wrong[below], group[below]) <= risk:
@@ -48,7 +48,7 @@ def _bound(score: Floats, wrong: Floats, group: Ints, risk: float) -> float:
 
 
 def corrected_risk(wrong: Floats, group: Ints) -> float:
-    """Return the share that is wrong, with one more cluster of mean size all wrong."""
+    """Return the share of wrong verdicts, with one more cluster of mean size all wrong."""
     if not len(wrong):
         return 1.0
     size = len(wrong) / len(np.unique(group))

@@ -1,14 +1,14 @@
-"""Hold episodes of one or many access points, as models for held jobs learn from them.
+"""Hold episodes of one or more access points, as training data for models for held jobs.
 
-load.py reads them from logs, stores and exports. A release after somebody repaired the job says
-nothing about a release as is: where a repair is known (`changed`), the episode has no label, as
-if it had never been released.
+load.py reads them from logs, stores and exports. A release after a repair says nothing about a
+release as is: where a repair is known (`changed`), the episode has no label, as if the job had
+never been released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -29,27 +29,27 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-MIN_EPISODES = 200
+MIN_LABELLED = 200
 MIN_OF_EACH = 20
-_ROWS = "rows_"  # before the name of a part in a file
+_ROWS = "rows_"  # prefix of the arrays that hold the rows of a part
 
 
 class CannotTrain(AdviceError):
-    """There are too few hold episodes, or all of them ended alike."""
+    """There are too few hold episodes, or all had the same outcome."""
 
 
 @dataclass(frozen=True)
 class HeldData:
-    """Episodes in the order of their holds within each source."""
+    """Hold episodes, in time order within each source."""
 
     features: npt.NDArray[np.float32]  # axes: (episode, feature), as FEATURE_NAMES
     steps: EpisodeTensor  # rows of all episodes, without padding
     offsets: Ints
-    label: npt.NDArray[np.int8]  # of a release as is; NO_LABEL where it is not known
-    outcome: npt.NDArray[np.int8]  # number in OUTCOMES, whatever was changed before
+    label: npt.NDArray[np.int8]  # outcome of a release as is; NO_LABEL where not known
+    outcome: npt.NDArray[np.int8]  # index in OUTCOMES, repaired or not
     time: Ints  # microseconds
-    released: Ints  # -1 not
-    decided: Ints  # -1 open
+    released: Ints  # microseconds; -1 not released
+    decided: Ints  # microseconds; -1 open
     kin: Ints  # jobs of one cluster, DAG or batch share a number
     source: npt.NDArray[np.int32]  # which log, recording or export
     changed: Bools  # released after a repair
@@ -60,7 +60,7 @@ class HeldData:
 
     @property
     def labelled(self) -> Ints:
-        """Rows whose release, as the job was, has a known outcome."""
+        """Rows with a known outcome of a release as is."""
         return np.flatnonzero(self.label != NO_LABEL)
 
     @property
@@ -70,8 +70,8 @@ class HeldData:
         return released
 
     def take(self, rows: Ints) -> HeldData:
-        """Return some episodes."""
-        lengths = np.diff(self.offsets)[rows]
+        """Return the episodes in these rows."""
+        lengths = self.lengths()[rows]
         offsets = np.append(0, np.cumsum(lengths))
         flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         chosen = {
@@ -82,22 +82,22 @@ class HeldData:
         return HeldData(steps=self.steps[flat], offsets=offsets, sources=self.sources, **chosen)
 
     def lengths(self) -> Ints:
-        """Return how many steps each episode has."""
+        """Return the number of steps of each episode."""
         return np.diff(self.offsets)
 
     def hash(self) -> str:
-        """Return a hash over all that is learned from."""
+        """Return a hash of everything that models learn from."""
         return hash_arrays((self.features, self.steps, self.offsets, self.label, self.time))
 
     def save(self, path: Path, parts: Mapping[str, Ints] | None = None) -> None:
-        """Write all episodes, and the rows of named parts, as one .npz file for a job."""
+        """Write all episodes, and the rows of named parts, to one .npz file."""
         arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         rows = {f"{_ROWS}{name}": rows for name, rows in (parts or {}).items()}
         save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)} | rows)
 
     @classmethod
     def load(cls, path: Path) -> HeldData:
-        """Read the episodes that `save` wrote; refuse another version's features."""
+        """Read the episodes that `save` wrote; refuse features of another version."""
         return cls.load_with_parts(path)[0]
 
     @classmethod
@@ -106,8 +106,8 @@ class HeldData:
         arrays = load_arrays(path)
         if tuple(arrays.pop("feature_names", np.array([])).tolist()) != FEATURE_NAMES:
             raise CannotTrain(
-                f"{path}: its features are those of another version of condor-advice; write it "
-                "again with this one"
+                f"{path}: written by another version of condor-advice, with other features; write "
+                "it again with this version"
             )
         sources = tuple(map(str, arrays.pop("sources").tolist()))
         names = [name for name in arrays if name.startswith(_ROWS)]
@@ -115,11 +115,11 @@ class HeldData:
         return cls(sources=sources, **arrays), parts
 
     def moments(self) -> Moments:
-        """Return what a split by time needs to know."""
+        """Return the times and groups that a split by time needs."""
         return Moments(self.time, self.decided, self.label, (self.kin + 1,))
 
     def summary(self) -> dict[str, object]:
-        """Return counts for people."""
+        """Return the counts that a manifest and a model card show."""
         known = self.label[self.labelled]
         return {
             "sources": list(self.sources),
@@ -132,28 +132,27 @@ class HeldData:
         }
 
     def check(self) -> None:
-        """Refuse data that nothing can be learned from, and say why."""
+        """Raise CannotTrain if there are too few labelled episodes."""
         known = self.label[self.labelled]
         good, bad = int((known == 1).sum()), int((known == 0).sum())
         counted = (
-            f"{len(self):,} hold episodes, of which {good + bad:,} tell what a release as is "
-            f"did: {good:,} succeeded, {bad:,} did not"
+            f"{len(self):,} hold episodes, {good + bad:,} of them with a known outcome of a "
+            f"release as is: {good:,} succeeded, {bad:,} did not"
         )
-        if good + bad < MIN_EPISODES:
+        if good + bad < MIN_LABELLED:
             raise CannotTrain(
-                f"{counted}; at least {MIN_EPISODES} are needed: gather more logs, or add "
-                "`--recording pool_a --recording pool_d` (until then the shipped model answers)"
+                f"{counted}; at least {MIN_LABELLED} are needed: gather more logs, or add "
+                "`--recording pool_a --recording pool_d` (until then the shipped model is used)"
             )
         if min(good, bad) < MIN_OF_EACH:
             raise CannotTrain(
-                f"{counted}; at least {MIN_OF_EACH} of each kind are needed: with one kind alone "
-                "there is nothing to tell apart. Gather more logs, or add "
-                "`--recording pool_a --recording pool_d`"
+                f"{counted}; at least {MIN_OF_EACH} successes and {MIN_OF_EACH} failures are "
+                "needed: gather more logs, or add `--recording pool_a --recording pool_d`"
             )
 
 
 def from_samples(samples: Samples, source: str, changed: Bools | None = None) -> HeldData:
-    """Turn episodes in memory into training data."""
+    """Convert episodes in memory to training data."""
     count = len(samples)
     changed = np.zeros(count, np.bool_) if changed is None else changed
     outcome = samples.outcomes["outcome"].astype(np.int8)
@@ -177,12 +176,12 @@ def from_samples(samples: Samples, source: str, changed: Bools | None = None) ->
 
 
 def from_export(dataset: ExportedEpisodes, name: str = "") -> HeldData:
-    """Take over an export; refuse one whose features are not this version's."""
+    """Convert an export; refuse one with features of another version."""
     where = {name: index for index, name in enumerate(dataset.feature_names)}
     missing = [name for name in FEATURE_NAMES if name not in where]
     if missing:
         raise CannotTrain(
-            f"{dataset.directory}: the export lacks the feature {missing[0]}"
+            f"{dataset.directory}: the export does not have the feature {missing[0]}"
             + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
             + "; it was written by another version of condor-advice: export again"
         )
@@ -217,7 +216,7 @@ def _kin(columns: Sequence[Ints]) -> Ints:
 
 
 def join(parts: Sequence[HeldData]) -> HeldData:
-    """Put the episodes of several sources together; kin never reach across sources."""
+    """Join the episodes of several sources; kin groups never span sources."""
     if len(parts) == 1:
         return parts[0]
     kin, source, offsets = [], [], [np.zeros(1, np.int64)]
@@ -240,13 +239,4 @@ def join(parts: Sequence[HeldData]) -> HeldData:
         offsets=np.concatenate(offsets),
         sources=tuple(name for part in parts for name in part.sources),
         **joined,
-    )
-
-
-def relabel(data: HeldData, changed: Bools) -> HeldData:
-    """Take the label away from episodes whose job was repaired before the release."""
-    return replace(
-        data,
-        changed=changed,
-        label=np.where(changed, NO_LABEL, labels_of(data.outcome)).astype(np.int8),
     )

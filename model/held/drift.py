@@ -1,17 +1,17 @@
-"""Drift: has what a pool holds, or what comes of it, moved away from a model's training?
+"""Drift: do a pool's holds, or their outcomes, still look like those of a model's training?
 
 A model keeps a small reference of the hold episodes it was trained on: how often each hold
-reason came, how each feature was spread, and how much both moved by themselves from one window
-of time to the next. Newer episodes are compared with it window by window. Three signals:
+reason occurred, the distribution of each feature, and how much both varied between windows of
+time. Newer episodes are compared with it window by window. There are three signals:
 
 - `hold_reasons`: the population stability index (PSI) of the mix of reason templates;
 - `features`: the mean PSI of the features that were steady in training;
-- `calibration`: what was predicted against what came of it, where that is known by now.
+- `calibration`: predictions against outcomes, where these are known.
 
-Jobs of one cluster share their fate, so each cluster counts once in a window, however many of
-its jobs were held; and a window is as many clusters, not days, so that a quiet pool has fewer
-windows rather than noisier ones. Windows slide by a quarter. A signal counts as drift when the
-newest, and most of the newest five, are beyond what training saw.
+Jobs of one cluster share their fate, so a cluster counts once per window, however many of its
+jobs were held. A window is a number of clusters, not of days: a quiet pool has fewer windows, not
+noisier ones. Windows slide by a quarter of their size. A signal has drifted when the newest
+window, and most of the newest five, exceed a limit taken from training.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from condor_advice.preprocess.holds.templates import FAMILIES
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-FILE = "drift.npz"  # in a model's directory
-FEATURE_BINS = 10  # quantiles; one more bin for what is not known
-REASONS = 15  # the commonest have a bin each, all others share one
-WINDOW_CLUSTERS = 200  # a full window; with this many, PSI wanders by about 0.1 by itself
+REFERENCE_FILE = "drift.npz"  # in a model's directory
+FEATURE_BINS = 10  # quantiles; one more bin holds missing values
+_COMMON_REASONS = 15  # the most common have a bin each; all others share one
+WINDOW_CLUSTERS = 200  # a full window; at this size PSI varies by about 0.1 by chance
 MIN_WINDOW_CLUSTERS = 25
-BLOCKS = 8  # so many windows at least should tell how much training moved by itself
-PARTS = 4  # a window slides by this part of itself
-PSI_FLOOR = 0.2  # below this, a PSI is commonly taken for no more than a small change
-STEADY_PSI = 0.15  # a feature that moved more than this in training tells nothing
-# A gap in calibration must matter and must not be chance.
+BLOCKS = 8  # windows to aim for in training, to measure the usual variation
+_WINDOW_PARTS = 4  # parts of a window; it slides by one
+PSI_FLOOR = 0.2  # a smaller PSI is commonly considered a small change
+STEADY_PSI = 0.15  # features that moved more than this in training are ignored
+# A calibration gap must be large enough to matter, and unlikely to be chance.
 GAP_FLOOR = 0.1
 GAP_SIGMAS = 4.0
 BANDS = (0.0, 1 / 3, 2 / 3, 1.0)
 MIN_BAND_CLUSTERS = 15
 MATURE_QUANTILE = 0.9
-TEXT_SHOWN = 70  # of a reason, in characters
+TEXT_SHOWN = 70  # characters of a hold reason
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Hold episodes as drift looks at them, in the order of their holds."""
+    """The part of hold episodes that drift is measured on."""
 
     features: npt.NDArray[np.float32]  # axes: (episode, feature)
     template: Ints  # embedding index of the reason, as in the features
     family: Ints
-    cluster: Ints  # or a larger group of kin
+    cluster: Ints  # or a larger group of related jobs
     time: Ints  # of the hold, microseconds
-    label: npt.NDArray[np.int8]  # NO_LABEL where nobody knows
-    decided: Ints  # microseconds; -1 while it is open
+    label: npt.NDArray[np.int8]  # NO_LABEL where the outcome is not known
+    decided: Ints  # microseconds; -1 while the outcome is open
     p: Floats  # predicted success; NaN where none was predicted
 
     @classmethod
     def of(cls, data: HeldData, p: Floats | None = None) -> Observed:
-        """Take what is needed from episodes; `p` only where a model had not learned from them."""
+        """Select the needed columns; `p` must come from a model not trained on these episodes."""
         return cls(
             data.features,
             _whole(data.features[:, FEATURE_NAMES.index("hold_template")]),
@@ -102,19 +102,19 @@ class SignalPoint:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """How far one thing has moved, how far is usual, and since when it is beyond that."""
+    """One signal of drift: its newest value, its limit, and when it went beyond that."""
 
     name: str
-    value: float | None  # of the newest window; None where it cannot be told
+    value: float | None  # of the newest window; None without enough episodes
     limit: float
     drifted: bool
     began: datetime | None  # None unless it drifted
-    from_the_start: bool  # it was so from the first episode on: it did not move, it is elsewhere
+    from_the_start: bool  # beyond the limit from the first episode on: another pool
     details: Sequence[str]
     series: Sequence[SignalPoint]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as `status --json` prints it."""
+        """Return the signal as `status --json` prints it."""
         return {
             "signal": self.name,
             "value": self.value,
@@ -134,17 +134,17 @@ class Signal:
 
 
 def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Arrays:
-    """Return what a model keeps of the episodes it was trained on, as small arrays.
+    """Return the reference that a model keeps of its training episodes, as small arrays.
 
-    Give it all episodes of the training time, labelled or not, of one source or of several: what
-    is usual is taken from them. `names` are the columns of the features.
+    Pass all episodes of the training period, labelled or not: they define what is usual. `names`
+    are the columns of the features.
     """
     observed = observed.in_order()
     clusters = len(np.unique(observed.cluster))
     size = int(np.clip(clusters // BLOCKS, MIN_WINDOW_CLUSTERS, WINDOW_CLUSTERS))
     slices = _Slices(observed.cluster, size)
-    weight, blocks = slices.weight, -(-slices.parts // PARTS)
-    block = blocks - 1 - (slices.parts - 1 - slices.part) // PARTS
+    weight, blocks = slices.weight, -(-slices.parts // _WINDOW_PARTS)
+    block = blocks - 1 - (slices.parts - 1 - slices.part) // _WINDOW_PARTS
     whole = slice(1 if clusters % size else 0, None)  # the first block may have few clusters
     common = _commonest(observed.template, weight)
     family = dict(zip(observed.template.tolist(), observed.family.tolist(), strict=True))
@@ -170,7 +170,7 @@ def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Array
         "spread": spread,
         "steady": steady,
         "templates": common,
-        "families": np.array([family[one] for one in common.tolist()], np.int64),
+        "families": np.array([family[template] for template in common.tolist()], np.int64),
         "mix": mix.sum(0),
         "usual_mix": _movement(mix)[whole],
         "usual_features": moved[steady].mean(0) if steady.any() else np.empty(0),
@@ -181,13 +181,13 @@ def reference(observed: Observed, names: Sequence[str] = FEATURE_NAMES) -> Array
 
 
 def _limit(usual: Floats, floor: float, factor: float) -> float:
-    """Return how far is too far; the fewer windows tell what is usual, the farther."""
+    """Return the limit of a signal; it is wider where few windows show what is usual."""
     if not len(usual):
         return float("inf")
     return max(floor, float(usual.max()) * (factor + 2.0 / len(usual)))
 
 
-# ---- comparing -----------------------------------------------------------------------------
+# ---- comparison ----------------------------------------------------------------------------
 
 
 def assess(
@@ -196,7 +196,10 @@ def assess(
     names: Sequence[str] = FEATURE_NAMES,
     texts: Mapping[int, str] | None = None,
 ) -> list[Signal]:
-    """Compare episodes with a model's reference; `texts` says templates by embedding index."""
+    """Compare episodes with a model's reference.
+
+    `texts` maps an embedding index to the template's text.
+    """
     observed = observed.in_order()
     try:
         return [
@@ -206,7 +209,8 @@ def assess(
         ]
     except KeyError as error:
         raise UnusableModel(
-            f"{FILE}: has no {error}, so drift cannot be told; train the model again"
+            f"{REFERENCE_FILE}: {error} is missing, so drift cannot be measured; "
+            "train the model again"
         ) from error
 
 
@@ -222,20 +226,20 @@ def _reasons(
 
     def details() -> list[str]:
         now, then = counts[-1] / counts[-1].sum(), base / base.sum()
-        found = []
+        lines = []
         for code in np.argsort(-np.abs(now - then), kind="stable")[:3].tolist():
             if code < len(common):
                 family = FAMILIES[int(kept["families"][code])]
                 text = shorten(texts.get(int(common[code]), ""), TEXT_SHOWN, placeholder=" …")
-                what = f"{family} ({text})" if text else family
+                reason = f"{family} ({text})" if text else family
             else:
-                what = "reasons that were rare or unknown in training"
-            found.append(f"{what}: {then[code]:.1%} in training, {now[code]:.1%} now")
-        return found
+                reason = "reasons that were rare or unknown in training"
+            lines.append(f"{reason}: {then[code]:.1%} in training, {now[code]:.1%} now")
+        return lines
 
     def ratio() -> Floats:
-        found: Floats = _log_ratio(counts[-1], base)[codes]
-        return found
+        ratios: Floats = _log_ratio(counts[-1], base)[codes]
+        return ratios
 
     return _signal("hold_reasons", slices, observed.time, values, limit, details, ratio)
 
@@ -250,7 +254,7 @@ def _features(
         if kept["steady"][row] and name in where
     ]
     slices = _Slices(observed.cluster, int(kept["window"]))
-    limit = _limit(kept["usual_features"], 0.0, 1.2)  # a mean of many wanders less
+    limit = _limit(kept["usual_features"], 0.0, 1.2)  # a mean of many varies less
     moved = np.zeros((len(chosen), slices.count))
     newest = np.zeros((len(chosen), FEATURE_BINS + 1))
     for index, (row, column) in enumerate(chosen):
@@ -264,24 +268,24 @@ def _features(
     most = np.argsort(-moved[:, -1], kind="stable")[:5].tolist() if values.size else []
 
     def details() -> list[str]:
-        return [f"{names[chosen[one][1]]}: PSI {moved[one, -1]:.2f}" for one in most]
+        return [f"{names[chosen[index][1]]}: PSI {moved[index, -1]:.2f}" for index in most]
 
     def ratio() -> Floats:
         total = np.zeros(len(observed))
-        for one in most:
-            row, column = chosen[one]
+        for index in most:
+            row, column = chosen[index]
             bins = _bins(observed.features[:, column], kept["edges"][row])
-            total += _log_ratio(newest[one], kept["spread"][row].astype(np.float64))[bins]
+            total += _log_ratio(newest[index], kept["spread"][row].astype(np.float64))[bins]
         return total
 
     return _signal("features", slices, observed.time, values, limit, details, ratio)
 
 
 def _calibration(kept: Mapping[str, npt.NDArray[Any]], observed: Observed) -> Signal:
-    """Compare predictions with outcomes, in bands of what was predicted.
+    """Compare predictions with outcomes, in bands of the predicted probability.
 
-    What is decided soon is decided badly more often (held again within minutes) than what takes
-    its time, so only holds are counted that are old enough to have been decided either way.
+    Failures are known sooner than successes: a job is often held again within minutes. So only
+    holds old enough to have ended either way are counted.
     """
     newest = int(observed.time.max(initial=0))
     old_enough = observed.time <= newest - int(kept["mature_us"])
@@ -295,16 +299,15 @@ def _calibration(kept: Mapping[str, npt.NDArray[Any]], observed: Observed) -> Si
     values = worst.max(1, initial=0.0)
 
     def details() -> list[str]:
-        one = int(np.argmax(worst[-1]))
-        inside = slices.newest() & (band == one)
-        said, came = np.mean(known.p[inside]), np.mean(known.label[inside])
-        return [f"where it says {said:.0%} on average, {came:.0%} succeed"]
+        inside = slices.newest() & (band == int(np.argmax(worst[-1])))
+        predicted, observed = np.mean(known.p[inside]), np.mean(known.label[inside])
+        return [f"where it says {predicted:.0%} on average, {observed:.0%} succeed"]
 
     def ratio() -> Floats:
-        one = int(np.argmax(worst[-1]))
-        shift, usual = gaps[-1, one], kept["gaps"][one, 0]
-        # How much better a shifted mean explains a gap than the usual one does.
-        inside = band == one
+        worst_band = int(np.argmax(worst[-1]))
+        shift, usual = gaps[-1, worst_band], kept["gaps"][worst_band, 0]
+        # How much better a shifted mean explains each gap than the usual mean does.
+        inside = band == worst_band
         spread = max(float(np.var(gap[inside])), 1e-6) if inside.any() else 1.0
         return np.where(inside, ((gap - usual) * shift - shift * shift / 2) / spread, 0.0)
 
@@ -325,8 +328,8 @@ def _signal(
     drifted = beyond(values, limit)
     began, from_start = None, False
     if drifted:
-        # Where it began: from there on, the newest window's distribution explains the episodes
-        # best, against the one of training.
+        # Drift began at the episode from which on the newest window's distribution explains the
+        # episodes best, compared with the training distribution.
         weighed = ratio() * slices.weight
         place = int(np.argmax(np.cumsum(weighed[::-1])[::-1]))
         began = _when(time[place])
@@ -347,8 +350,10 @@ def _signal(
 
 
 def beyond(values: Floats, limit: float) -> bool:
-    """Tell whether the newest of these windows, and most of the newest five, are over a limit."""
-    return len(values) > 1 and bool(min(values[-1], np.median(values[-PARTS - 1 :])) > limit)
+    """Tell whether the newest window, and most of the newest five, exceed a limit."""
+    return len(values) > 1 and bool(
+        min(values[-1], np.median(values[-_WINDOW_PARTS - 1 :])) > limit
+    )
 
 
 def _whole(values: npt.NDArray[np.float32]) -> Ints:
@@ -363,52 +368,52 @@ def _when(microseconds: Any) -> datetime:
 
 
 class _Slices:
-    """Episodes in the order of time, cut into parts by how many new clusters begin in each.
+    """Episodes in time order, cut into parts in each of which equally many new clusters begin.
 
-    The cuts are counted from the end, so that the newest window is full. A window is PARTS
-    parts; in each part a cluster weighs one, spread over its episodes there.
+    Parts are counted from the end, so the newest window is full. A window is _WINDOW_PARTS parts.
+    In each part a cluster has weight one, spread over its episodes there.
     """
 
     def __init__(self, cluster: Ints, size: int) -> None:
-        step = max(1, size // PARTS)
+        step = max(1, size // _WINDOW_PARTS)
         self.part = _parts(cluster, step)
         self.weight = _weights(cluster, self.part)
         self.cluster = cluster
         self.parts = int(self.part.max(initial=-1)) + 1
-        self.count = max(0, self.parts - PARTS + 1)
+        self.count = max(0, self.parts - _WINDOW_PARTS + 1)
 
     def windows(self, codes: Ints, kinds: int) -> Floats:
         """Count each code in each window; axes: (window, code)."""
         counts = _histograms(codes, kinds, self.part, self.weight, self.parts)
         sums = np.concatenate((np.zeros((1, kinds)), np.cumsum(counts, axis=0)))
-        found: Floats = sums[PARTS:] - sums[:-PARTS]
-        return found
+        in_windows: Floats = sums[_WINDOW_PARTS:] - sums[:-_WINDOW_PARTS]
+        return in_windows
 
     def gaps(self, gap: Floats, band: Ints, kept: Floats) -> tuple[Floats, Floats]:
-        """Return each window's gap per band beyond the one kept, and its standard error."""
-        found = np.zeros((self.count, len(kept)))
+        """Return each window's gap per band beyond the reference's, and its standard error."""
+        excess = np.zeros((self.count, len(kept)))
         error = np.full((self.count, len(kept)), np.inf)
         for window in range(self.count):
-            inside = (self.part >= window) & (self.part < window + PARTS)
+            inside = (self.part >= window) & (self.part < window + _WINDOW_PARTS)
             now = _band_gaps(self.cluster[inside], gap[inside], band[inside])
-            found[window] = now[:, 0] - kept[:, 0]
+            excess[window] = now[:, 0] - kept[:, 0]
             error[window] = np.hypot(now[:, 1], kept[:, 1])
-        return found, error
+        return excess, error
 
     def newest(self) -> npt.NDArray[np.bool_]:
         """Tell which episodes are in the newest window."""
-        found: npt.NDArray[np.bool_] = self.part >= self.count - 1
-        return found
+        inside: npt.NDArray[np.bool_] = self.part >= self.count - 1
+        return inside
 
     def edges(self) -> list[tuple[int, int]]:
         """Return the first and last episode of each window."""
         firsts = np.searchsorted(self.part, np.arange(self.count))
-        lasts = np.searchsorted(self.part, np.arange(self.count) + PARTS) - 1
+        lasts = np.searchsorted(self.part, np.arange(self.count) + _WINDOW_PARTS) - 1
         return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def _parts(cluster: Ints, step: int) -> Ints:
-    """Number the parts of episodes in order; each begins `step` clusters, the first maybe fewer."""
+    """Return each episode's part; `step` clusters begin in each, in the first maybe fewer."""
     if not len(cluster):
         return np.empty(0, np.int64)
     new = np.zeros(len(cluster), np.int64)
@@ -435,20 +440,20 @@ def _bands(p: Floats) -> Ints:
 
 
 def _band_gaps(cluster: Ints, gap: Floats, band: Ints) -> Floats:
-    """Return mean and standard error of the gap in each band, each cluster counting once.
+    """Return mean and standard error of the gap in each band; each cluster counts once.
 
-    With too few clusters to tell, the error is infinite; without any there is no gap.
+    With too few clusters the error is infinite; without any, gap and error are zero.
     """
-    found = np.zeros((len(BANDS) - 1, 2))
-    for one in range(len(found)):
-        rows = np.flatnonzero(band == one)
+    gaps = np.zeros((len(BANDS) - 1, 2))
+    for index in range(len(gaps)):
+        rows = np.flatnonzero(band == index)
         _, key, jobs = np.unique(cluster[rows], return_inverse=True, return_counts=True)
         if 0 < len(jobs) < MIN_BAND_CLUSTERS:
-            found[one, 1] = np.inf
+            gaps[index, 1] = np.inf
         elif len(jobs):
             means = np.bincount(key, gap[rows]) / jobs
-            found[one] = means.mean(), means.std(ddof=1) / np.sqrt(len(means))
-    return found
+            gaps[index] = means.mean(), means.std(ddof=1) / np.sqrt(len(means))
+    return gaps
 
 
 def _movement(counts: Floats) -> Floats:
@@ -459,29 +464,29 @@ def _movement(counts: Floats) -> Floats:
 def psi(counts: Floats, base: Floats) -> Floats:
     """Return the population stability index of each row of counts against a base.
 
-    Half an observation is added to every bin, so that an empty one is no catastrophe.
+    Half an observation is added to every bin, so that empty bins stay finite.
     """
     now, then = counts + 0.5, base + 0.5
     now = now / now.sum(-1, keepdims=True)
     then = then / then.sum(-1, keepdims=True)
-    found: Floats = np.sum((now - then) * np.log(now / then), axis=-1)
-    return found
+    index: Floats = np.sum((now - then) * np.log(now / then), axis=-1)
+    return index
 
 
 def _log_ratio(counts: Floats, base: Floats) -> Floats:
     now, then = counts + 0.5, base + 0.5
-    found: Floats = np.log(now / now.sum()) - np.log(then / then.sum())
-    return found
+    ratio: Floats = np.log(now / now.sum()) - np.log(then / then.sum())
+    return ratio
 
 
 def _commonest(template: Ints, weight: Floats) -> Ints:
     ids, place = np.unique(template, return_inverse=True)
     order = np.argsort(-np.bincount(place, weight, minlength=len(ids)), kind="stable")
-    return np.sort(ids[order[:REASONS]]).astype(np.int64)
+    return np.sort(ids[order[:_COMMON_REASONS]]).astype(np.int64)
 
 
 def _codes(template: Ints, common: Ints) -> Ints:
-    """Return the place of each template among the common ones, else the bin for all others."""
+    """Return each template's bin: its place among the common ones, or the bin of all others."""
     if not len(common):
         return np.zeros(len(template), np.int64)
     place = np.minimum(np.searchsorted(common, template), len(common) - 1)
@@ -489,7 +494,7 @@ def _codes(template: Ints, common: Ints) -> Ints:
 
 
 def _quantiles(values: npt.NDArray[np.float32], weight: Floats) -> npt.NDArray[np.float32]:
-    """Return the distinct inner quantiles, each cluster having one weight."""
+    """Return the distinct inner quantiles of the weighted values."""
     known = ~np.isnan(values)
     if not known.any():
         return np.empty(0, np.float32)

@@ -1,7 +1,7 @@
-"""Every figure about a model for held jobs, each computed once over all of a test set.
+"""Evaluate models for held jobs: every figure, computed over a whole test set.
 
-Intervals come from drawing whole clusters again, since episodes of one cluster share their
-fate; differences between two models are drawn in pairs.
+Intervals come from a bootstrap over clusters, since episodes of one cluster share their fate.
+Differences between two models use a paired bootstrap.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 COVERAGE_RISK = 0.05
-ROUNDS = 500
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A test set: labels, clusters, costs, and what the rules would do."""
+    """A test set: labels, clusters, costs, and the rules' decisions."""
 
     label: Floats
     kin: Ints
@@ -44,7 +43,7 @@ class Judged:
 
     @classmethod
     def of(cls, data: HeldData) -> Judged:
-        """Take labelled episodes; `data` must have no others."""
+        """Build it from episodes that all have a label."""
         return cls(
             (data.label == 1).astype(np.float64),
             data.kin,
@@ -54,13 +53,13 @@ class Judged:
         )
 
     def draws(self, rounds: int, seed: int) -> list[Ints]:
-        """Return rows of whole clusters, drawn again and again."""
+        """Return the rows of each bootstrap round, drawn by whole clusters."""
         rng = np.random.default_rng(seed)
         distinct, which = np.unique(self.kin, return_inverse=True)
         order = np.argsort(which, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(which))[:-1])
         return [
-            np.concatenate([members[one] for one in rng.integers(0, len(distinct), len(distinct))])
+            np.concatenate([members[nth] for nth in rng.integers(0, len(distinct), len(distinct))])
             for _ in range(rounds)
         ]
 
@@ -68,24 +67,24 @@ class Judged:
 def figures(
     judged: Judged, p: Floats, threshold: float, rows: Ints | None = None
 ) -> dict[str, float]:
-    """Return the figures of one model's answers."""
+    """Return the figures of one model's predictions."""
     rows = np.arange(len(p)) if rows is None else rows
-    label, said = judged.label[rows], p[rows]
+    label, predicted = judged.label[rows], p[rows]
     costs = Costs(judged.costs.failed_release[rows], judged.costs.wrong_remove[rows])
     return {
-        # Accuracy is of the likelier outcome; the threshold is about releases.
-        **metrics.figures(label, said, (*metrics.OF_PROBABILITIES, "accuracy")),
-        "f1": metrics.f1(label, said, threshold),
-        "coverage_at_5_percent_risk": metrics.coverage_at(said, label, COVERAGE_RISK),
-        "regret_cpu_hours": float(np.sum(costs.of(said >= threshold, label))),
+        # Accuracy is that of the likelier outcome; the threshold is for releases.
+        **metrics.figures(label, predicted, (*metrics.OF_PROBABILITIES, "accuracy")),
+        "f1": metrics.f1(label, predicted, threshold),
+        "coverage_at_5_percent_risk": metrics.coverage_at(predicted, label, COVERAGE_RISK),
+        "regret_cpu_hours": float(np.sum(costs.of(predicted >= threshold, label))),
     }
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the middle part of drawn values."""
+    """Return the central interval of bootstrap values."""
     tail = (1.0 - level) / 2.0
-    found = np.nanquantile(np.array(values, float), [tail, 1.0 - tail])
-    return float(found[0]), float(found[1])
+    low, high = np.nanquantile(np.array(values, float), [tail, 1.0 - tail])
+    return float(low), float(high)
 
 
 def with_intervals(
@@ -95,7 +94,7 @@ def with_intervals(
     whole = figures(judged, p, threshold)
     drawn = [figures(judged, p, threshold, rows) for rows in draws]
     return {
-        name: {"value": value, "interval": interval([one[name] for one in drawn])}
+        name: {"value": value, "interval": interval([figure[name] for figure in drawn])}
         for name, value in whole.items()
     }
 
@@ -108,11 +107,11 @@ def compare(
     measure: Callable[[Floats, Floats], float],
     relative: bool = False,
 ) -> dict[str, Any]:
-    """Return by how much one model's figure is above another's, drawn in pairs."""
+    """Return how far one model's figure is above another's, by a paired bootstrap."""
 
     def gap(rows: Ints) -> float:
-        one, other = (measure(judged.label[rows], p[rows]) for p in (better, than))
-        return (one - other) / (other if relative else 1.0)
+        first, second = (measure(judged.label[rows], p[rows]) for p in (better, than))
+        return (first - second) / (second if relative else 1.0)
 
     return {
         "value": gap(np.arange(len(better))),
@@ -121,7 +120,7 @@ def compare(
 
 
 def regrets(judged: Judged, decisions: Mapping[str, Bools]) -> dict[str, float]:
-    """Return CPU hours lost by decisions, against an oracle that loses none."""
+    """Return the CPU hours that decisions lose, compared with an oracle."""
     everything = np.ones(len(judged.label), bool)
     fixed = {
         "always release": everything,
@@ -136,12 +135,12 @@ def regrets(judged: Judged, decisions: Mapping[str, Bools]) -> dict[str, float]:
 
 
 def with_the_rules(judged: Judged, p: Floats, sure: Bools) -> Floats:
-    """Return the answers where the model is sure, and the rules' where it abstains."""
+    """Return the model's answers where it is sure, and the rules' where it abstains."""
     return np.where(sure, p, judged.rules_p)
 
 
 def abstention(judged: Judged, p: Floats, sure: Bools, model: HeldModel) -> dict[str, float]:
-    """Return how often the model answers and how often it is wrong then."""
+    """Return how often the model answers, and how often those answers are wrong."""
     wrong = (p[sure] >= model.abstention.succeeds_from) != (judged.label[sure] > 0)
     return {
         "risk_promised": model.abstention.risk,
@@ -154,32 +153,34 @@ def abstention(judged: Judged, p: Floats, sure: Bools, model: HeldModel) -> dict
 def evaluate_baselines(
     data: HeldData, rounds: int = 200, seed: int = 0
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Judge the baselines on the same episodes; they know the base rate, and nothing else."""
+    """Evaluate the baselines on these episodes; they know only the base rate."""
     data = data.take(data.labelled)
     judged = Judged.of(data)
     draws = judged.draws(rounds, seed)
     rate = base_rate(data)
     return {
-        name: with_intervals(judged, one(data, data), rate, draws)
-        for name, one in BASELINES.items()
+        name: with_intervals(judged, baseline(data, data), rate, draws)
+        for name, baseline in BASELINES.items()
     }
 
 
 def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, float]:
-    """Return the mean size of each feature's SHAP value over some episodes, largest first."""
+    """Return the mean absolute SHAP value of each feature over some episodes, largest first."""
     trees = model.parts.get("trees")
     if not isinstance(trees, TreePart):
         return {}
     rows = np.linspace(0, len(data) - 1, min(most, len(data))).astype(np.int64)
     prepared = model.prepare(Inputs.of(data.take(rows)))
     shares = [trees.shares(row) for row in trees.rows(prepared.features, prepared.derived)]
-    means = np.mean([np.abs([*one.values()]) for one in shares], axis=0) * model.weights["trees"]
+    means = (
+        np.mean([np.abs([*share.values()]) for share in shares], axis=0) * model.weights["trees"]
+    )
     named = zip(shares[0], means.tolist(), strict=True)
-    return dict(sorted(named, key=lambda one: -one[1]))
+    return dict(sorted(named, key=lambda entry: -entry[1]))
 
 
 def pictured(model: HeldModel, data: HeldData) -> plots.PlotData:
-    """Return labelled episodes with all that the pictures show."""
+    """Return what the plots of a model show, from labelled episodes."""
     label = (data.label == 1).astype(np.float64)
     family = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_family")]).astype(int)
     answers = model.predict(Inputs.of(data))
@@ -190,7 +191,7 @@ def pictured(model: HeldModel, data: HeldData) -> plots.PlotData:
             "rules": rule_chances(data.features, FEATURE_NAMES),
             "template rate": BASELINES["template rate"](data, data),
         },
-        [FAMILIES[one] for one in family.tolist()],
+        [FAMILIES[index] for index in family.tolist()],
         model.release_above,
         importances(model, data),
         model.abstention.risk,
@@ -198,13 +199,13 @@ def pictured(model: HeldModel, data: HeldData) -> plots.PlotData:
 
 
 def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0) -> dict[str, Any]:
-    """Judge one model on labelled episodes: all that the command and the card show."""
+    """Evaluate one model on labelled episodes: all that the command and the card show."""
     data = data.take(data.labelled)
     judged = Judged.of(data)
     answers = model.predict(Inputs.of(data))
     p = answers.p_success
     draws = judged.draws(rounds, seed)
-    found: dict[str, Any] = {
+    return {
         "model": model.name,
         "n_test": len(data),
         "clusters": len(np.unique(data.kin)),
@@ -220,4 +221,3 @@ def evaluate(model: HeldModel, data: HeldData, rounds: int = 200, seed: int = 0)
         ),
         "thresholds": dict(model.thresholds),
     }
-    return found

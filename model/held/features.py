@@ -1,11 +1,10 @@
-"""What a model for held jobs adds to the features: how such reasons ended, level by level.
+"""Derived features: success rates after similar hold reasons, shrunk level by level.
 
-A feature table counts what was seen on this access point. A model also knows how releases
-ended where it was trained, by the reason's kind (code, subcode, family, HTTP status) and by its
-template. Both come together as one chance that is drawn, level by level, from the general to
-the particular: rules → kind → template (in training) → template (here) → cluster (here). Where
-a level has seen nothing the level above speaks, so that a reason of unknown wording, or of an
-unknown kind, ends with the rules' prior.
+A feature table counts outcomes on this access point. A model also knows the outcomes in its
+training data, by the reason's kind (code, subcode, family, HTTP status) and by its template. Both
+are combined into one chance of success, from the general to the specific: rules → kind → template
+(in training) → template (here) → cluster (here). A level without cases keeps the chance of the
+level above, so a reason of unknown wording or kind gets the rules' prior.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float32]
 Without = tuple[Floats, Floats, Ints]  # label, weight, kin
 
-# Cases that the level above is worth, in training and on the access point itself.
+# Weight of the level above, in cases: in training, and on the access point itself.
 _TRAINING_CASES = 6.0
-KNOWN_CASES = 5.0  # of a kind in training, below which nothing is sure about it
+KNOWN_CASES = 5.0  # of a kind in training; with fewer the model is not sure
 _TEMPLATE_CASES, _CLUSTER_CASES = 4.0, 3.0
 _KIND = ("hold_code", "hold_subcode", "hold_family", "hold_http_status")
 _WHERE = {name: index for index, name in enumerate(FEATURE_NAMES)}
 
-# name -> (meaning, direction): 1 where more of it can only speak for success, -1 against.
+# name -> (meaning, direction): 1 if higher values can only raise the chance, -1 only lower it.
 DERIVED: Mapping[str, tuple[str, int]] = {
-    "reason_chance": ("How releases after such a hold ended in training", 1),
-    "template_chance": ("The same, with what this access point has seen of it", 1),
-    "cluster_chance": ("The same, with what this cluster has seen of it", 1),
-    "again_chance": ("How releases ended in training, by whether the job had come back", 1),
-    "rule_chance": ("What facilitators say of such a hold", 1),
-    # Neither way: what passes by itself does so after some attempts, what stays does not.
+    "reason_chance": ("Success rate of such holds in training", 1),
+    "template_chance": ("Success rate of such holds in training and on this access point", 1),
+    "cluster_chance": ("Success rate of such holds in training, here and in this cluster", 1),
+    "again_chance": ("Success rate in training of jobs held so again, or for the first time", 1),
+    "rule_chance": ("Chance of success by the facilitators' rules", 1),
+    # No direction: passing problems need some attempts, lasting ones come back forever.
     "came_back": ("Earlier holds of this job with the same template", 0),
-    "mates_came_back": ("Releases of other jobs of the cluster that led back here", 0),
-    "mates_got_through": ("Releases in the cluster with this template that ended well", 1),
-    "cluster_done_share": ("Of the cluster's ends and holds, how many were a success", 0),
-    "last_run_share": ("Length of the last run over that of the longest", 0),
-    "starts_per_hold": ("Executions per hold of the job", 0),
-    "share_on_point": ("Of all holds with this template, how many were on this point", 0),
-    "elsewhere_bad": ("Releases with this template known to end badly on other points", 0),
-    "elsewhere_good": ("Releases with this template known to end well on other points", 0),
+    "mates_came_back": ("Releases of other jobs of the cluster that led back to this hold", 0),
+    "mates_got_through": ("Releases in the cluster with this template that succeeded", 1),
+    "cluster_done_share": ("Share of successes among the cluster's completions and holds", 0),
+    "last_run_share": ("Length of the last run, relative to the longest", 0),
+    "starts_per_hold": ("Starts of the job per hold", 0),
+    "share_on_point": ("Share of the holds with this template on this execution point", 0),
+    "elsewhere_bad": ("Releases with this template that failed on other execution points", 0),
+    "elsewhere_good": ("Releases with this template that succeeded on other execution points", 0),
 }
-# Of the table's own columns mostly those that mean the same on a pool of seconds and of days.
+# The table's columns that mostly mean the same on pools with jobs of seconds and of days.
 FEW = (
     "hold_code",
     "hold_subcode",
@@ -85,17 +84,17 @@ FEW = (
     "job_age",
     "point_template_since_bad",
 )
-# Ids and clock times say which job it was, not what becomes of such a job.
+# Ids and times of day identify a job and do not generalise.
 _NEVER = ("hold_template", "hold_hour_sin", "hold_hour_cos", "hold_weekday")
 ALL = tuple(name for name in FEATURE_NAMES if name not in _NEVER)
 SETS: Mapping[str, tuple[str, ...]] = {"few": FEW, "all": ALL}
-# What a linear model looks at: amounts of FEW, no numbers of things; the derived ones follow.
+# Columns of a linear model: those of FEW that are amounts, not ids; derived columns follow.
 _THINGS = ("hold_code", "hold_subcode", "hold_family", "hold_errno", "hold_http_status")
 AMOUNTS = tuple(name for name in FEW if name not in _THINGS)
 
 
 def direction(name: str) -> int:
-    """Return whether a column may only speak for success (1), only against it (-1), or both."""
+    """Return 1 if a column may only raise the chance of success, -1 if only lower it, else 0."""
     if name in DERIVED:
         return DERIVED[name][1]
     return int("success_rate" in name or name.endswith("last_outcome"))
@@ -103,14 +102,14 @@ def direction(name: str) -> int:
 
 @dataclass(frozen=True)
 class Cases:
-    """Good and all cases, by place."""
+    """Numbers of successes and of all cases, by place."""
 
     good: Floats
     all: Floats
 
     @classmethod
     def count(cls, place: Ints, label: Floats, weight: Floats, places: int) -> Cases:
-        """Count; places below zero are none."""
+        """Count cases; negative places are skipped."""
         known = place >= 0
         return cls(
             _sums(place[known], (weight * label)[known], places),
@@ -118,20 +117,20 @@ class Cases:
         )
 
     def draw(self, place: Ints, chance: Floats, without: Without | None) -> Floats:
-        """Return the rate at each place, drawn towards a chance that is known already."""
+        """Return the success rate at each place, shrunk towards `chance`."""
         known = place >= 0
         good = np.where(known, self.good[np.maximum(place, 0)], 0.0)
         cases = np.where(known, self.all[np.maximum(place, 0)], 0.0)
         if without is not None:
             own_good, own_cases = _own(place, *without)
             good, cases = good - own_good, cases - own_cases
-        found: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
-        return np.clip(found, 1e-4, 1 - 1e-4)
+        rate: Floats = (good + _TRAINING_CASES * chance) / (cases + _TRAINING_CASES)
+        return np.clip(rate, 1e-4, 1 - 1e-4)
 
 
 @dataclass(frozen=True)
 class Chances:
-    """The chance of success by a hold's reason, and by reason and whether the job came back."""
+    """Chance of success by hold reason, and by reason and whether the job was held so before."""
 
     reason: Floats
     again: Floats
@@ -139,26 +138,26 @@ class Chances:
 
 @dataclass(frozen=True)
 class ReasonRates:
-    """How releases ended in training, by kind of reason and by template."""
+    """Outcomes of releases in training, by kind of reason and by template."""
 
-    slope: float  # of the rules' log-odds, so that they fit what happened
+    slope: float  # calibrates the rules' log-odds
     shift: float
     kinds: Ints  # axes: (kind, code/subcode/family/HTTP status); -1 none; sorted
     by_kind: Cases
-    by_again: Cases  # place: twice the kind's, and one more where the job had come back
+    by_again: Cases  # place: 2 * kind, plus 1 if the job was held so before
     by_template: Cases  # place: embedding index
 
     @classmethod
     def learn(cls, features: Table, label: Floats, weight: Floats) -> ReasonRates:
-        """Count outcomes."""
+        """Count the outcomes of training episodes."""
         if not len(label):
-            # Advice loads this module, and must not pay for what only training needs.
+            # Only training needs it, not advice.
             from condor_advice.model.held.data import CannotTrain
 
             raise CannotTrain(
-                "no labelled hold episode is left to learn from: those that there are belong to "
-                "one cluster or began together, so none can be set aside to choose a model by; "
-                "gather more logs, or add `--recording pool_a --recording pool_d`"
+                "no labelled hold episode is left to train on: all belong to one cluster or to "
+                "clusters held at the same time, so none can be set aside for validation; gather "
+                "more logs, or add `--recording pool_a --recording pool_d`"
             )
         line = fit_temperature(_rule_margin(features), label, weight)
         kinds, which = np.unique(_kinds(features), axis=0, return_inverse=True)
@@ -185,21 +184,21 @@ class ReasonRates:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> ReasonRates:
-        """Take over what `arrays` returned."""
+        """Read what `arrays` returned."""
         try:
             slope, shift = arrays["line"].tolist()
             tables = [Cases(*arrays[name]) for name in ("by_kind", "by_again", "by_template")]
             return cls(slope, shift, arrays["kinds"], *tables)
         except (KeyError, ValueError, TypeError) as error:
             raise UnusableModel(
-                f"the table of reasons cannot be read ({error}); train the model again"
+                f"cannot read the table of hold reasons ({error}); train the model again"
             ) from error
 
     def chances(self, features: Table, without: Without | None = None) -> Chances:
-        """Return the chances by each hold's reason.
+        """Return the chances of success by each hold's reason.
 
-        `without` is (label, weight, kin) of the same rows, where they are the ones that were
-        learned from: then each row's own kin do not count, as they would not for a new job.
+        `without` is (label, weight, kin) of the same rows if they are the training rows: then
+        each row's own kin are not counted, as they would not be for a new job.
         """
         kind = self._kind_places(_kinds(features))
         base = sigmoid(self.slope * _rule_margin(features) + self.shift)
@@ -209,11 +208,11 @@ class ReasonRates:
         return Chances(chance, self.by_again.draw(place, chance, without))
 
     def knows(self, features: Table) -> npt.NDArray[np.bool_]:
-        """Tell which holds are of a kind that training has seen some outcomes of."""
+        """Tell which holds are of a kind with enough outcomes in training."""
         kind = self._kind_places(_kinds(features))
         cases = np.where(kind >= 0, self.by_kind.all[np.maximum(kind, 0)], 0.0)
-        found: npt.NDArray[np.bool_] = cases >= KNOWN_CASES
-        return found
+        known: npt.NDArray[np.bool_] = cases >= KNOWN_CASES
+        return known
 
     def _kind_places(self, kinds: Ints) -> Ints:
         known = {tuple(row): place for place, row in enumerate(self.kinds.tolist())}
@@ -221,7 +220,7 @@ class ReasonRates:
 
 
 def _own(place: Ints, label: Floats, weight: Floats, kin: Ints) -> tuple[Floats, Floats]:
-    """Return the good and all cases that a row's own kin brought to the row's place."""
+    """Return the successes and all cases of each row's own kin at the row's place."""
     both = np.stack((place, kin), axis=1)
     which = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
     return _sums(which, weight * label)[which], _sums(which, weight)[which]
@@ -242,14 +241,14 @@ def _kinds(features: Table) -> Ints:
 
 
 def _templates(features: Table) -> Ints:
-    found = np.nan_to_num(features[:, _WHERE["hold_template"]])
-    return np.clip(found, 0, TEMPLATE_BUCKETS - 1).astype(np.int64)
+    template = np.nan_to_num(features[:, _WHERE["hold_template"]])
+    return np.clip(template, 0, TEMPLATE_BUCKETS - 1).astype(np.int64)
 
 
 def _rule_margin(features: Table) -> Floats:
     prior = rule_priors(features, FEATURE_NAMES)
-    found: Floats = np.log(prior) - np.log1p(-prior)
-    return found
+    margin: Floats = np.log(prior) - np.log1p(-prior)
+    return margin
 
 
 def derive(features: Table, chances: Chances) -> Table:
@@ -291,13 +290,13 @@ def derive(features: Table, chances: Chances) -> Table:
 
 
 def amount_rows(features: Table, derived: Table) -> Table:
-    """Return what a linear model looks at: amounts, large ones by their size."""
+    """Return the columns of a linear model: amounts, on a logarithmic scale."""
     columns = features[:, [_WHERE[name] for name in AMOUNTS]]
     rows = np.nan_to_num(np.concatenate((columns, derived), axis=1), posinf=0.0, neginf=0.0)
-    found: Table = (np.sign(rows) * np.log1p(np.abs(rows))).astype(np.float32)
-    return found
+    scaled: Table = (np.sign(rows) * np.log1p(np.abs(rows))).astype(np.float32)
+    return scaled
 
 
 def _logit(p: Floats) -> Floats:
-    found: Floats = np.log(p) - np.log1p(-p)
-    return found
+    margin: Floats = np.log(p) - np.log1p(-p)
+    return margin

@@ -1,7 +1,7 @@
 """Load hold episodes: the one way from logs, stores and exports to `HeldData`.
 
 `train`, `evaluate`, sweeps and the shipped model all read their episodes here, so that the same
-events give the same features, steps and labels wherever they are learned from.
+events give the same features, steps and labels everywhere.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from condor_advice.preprocess.holds.timeline import LogSource, Timeline, log_blo
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLogs:
-    """Event logs of one access point, and what is known of repairs."""
+    """Event logs of one access point, and known repairs."""
 
     files: tuple[Path, ...]  # rotations of one log are joined; see `log_chains`
     name: str
     access_point: str = ""
-    zone: str | None = None  # of logs that are not in UTC; None is this machine's
+    zone: str | None = None  # time zone of logs not in UTC; None: this machine's
     repairs: Repairs = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON, with the files by name: they travel with it."""
+        """Return a form for JSON; files have no directory, so they can be moved together."""
         return {
             "files": [file.name for file in self.files],
             "name": self.name,
@@ -45,7 +45,7 @@ class EpisodeLogs:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], directory: Path) -> EpisodeLogs:
-        """Take over what `as_dict` returned, with the files in a directory."""
+        """Read what `as_dict` returned; the files are in `directory`."""
         files = tuple(directory / name for name in content["files"])
         others = {key: content[key] for key in ("name", "access_point", "zone", "repairs")}
         return cls(files, **others)
@@ -57,7 +57,7 @@ def load_logs(logs: EpisodeLogs, spec: TensorSpec | None = None) -> HeldData:
 
 
 def read_logs(logs: EpisodeLogs, spec: TensorSpec | None = None) -> Samples:
-    """Read the episodes of event logs as their events tell them."""
+    """Read the episodes of event logs, without known repairs."""
     clock = Clock(find_zone(logs.zone))
     sources = [
         LogSource(
@@ -71,7 +71,7 @@ def read_logs(logs: EpisodeLogs, spec: TensorSpec | None = None) -> Samples:
 
 
 def with_repairs(samples: Samples, logs: EpisodeLogs) -> HeldData:
-    """Label episodes; a release after a repair has no label, and counts in no rate."""
+    """Label episodes; a release after a repair gets no label and counts in no success rate."""
     changed = released_after_repair(samples, logs.repairs)
     data = from_samples(samples, logs.name, changed)
     if not changed.any():
@@ -80,7 +80,7 @@ def with_repairs(samples: Samples, logs: EpisodeLogs) -> HeldData:
 
 
 def load_store(path: Path, spec: TensorSpec | None = None, name: str = "") -> HeldData:
-    """Load the episodes of a store: those kept ready in it where they fit, else its events."""
+    """Load the episodes of a store: the kept ones if they fit, else from its events."""
     with Store(path, readonly=True) as store:
         kept = KeptEpisodes(store)
         as_kept = spec is None or spec == TensorSpec()
@@ -92,12 +92,13 @@ def load_store(path: Path, spec: TensorSpec | None = None, name: str = "") -> He
 
 
 def load_export(directory: Path, spec: TensorSpec | None = None, name: str = "") -> HeldData:
-    """Load an export, which has no steps of neighbours."""
+    """Load an export. It has no steps of neighbouring jobs."""
     from condor_advice.preprocess.holds.export import ExportedEpisodes
 
     if spec is not None and spec.neighbours:
         raise CannotTrain(
-            f"{name or directory}: an export has no steps of neighbours; use its store or logs"
+            f"{name or directory}: an export has no steps of neighbouring jobs; use its store or "
+            "its logs"
         )
     return from_export(ExportedEpisodes(directory), name)
 
@@ -105,7 +106,7 @@ def load_export(directory: Path, spec: TensorSpec | None = None, name: str = "")
 def log_chains(files: Iterable[Path]) -> list[list[Path]]:
     """Group files into logs, each with its rotations (`LOG.2`, `LOG.1`, `LOG.old`) oldest first.
 
-    The rotations of one log follow each other: read as one log, their clock has no seams.
+    Rotations are read as one log, so that the clock runs on from one to the next.
     """
     chains: dict[Path, list[Path]] = {}
     files = list(files)
@@ -117,7 +118,7 @@ def log_chains(files: Iterable[Path]) -> list[list[Path]]:
 
 
 def _age(file: Path) -> tuple[int, int]:
-    """Return how old a rotation is beside the others of its log."""
+    """Return a sort key: the age of a rotation among those of its log."""
     number = file.suffix[1:]
     if number.isdigit():
         return 2, int(number)

@@ -1,12 +1,12 @@
 """An LSTM over the events of a held job: the network, its training, its export.
 
-A step is the kind of its event, code and family as embeddings, and its numbers (times, usage,
-and what the whole pool was like then) scaled. The last state, or an attention over all states
-beside it, leads to the log-odds of success and, as an auxiliary task, to which outcome it is.
+A step consists of embeddings (kind of event, code, family) and scaled numbers (times, usage, the
+state of the pool). The last state, optionally with attention over all states, predicts the
+log-odds of success and, as an auxiliary task, the kind of outcome.
 
-Training is deterministic by its seed on one machine with one number of threads, and after a
-kill it goes on from its last epoch to the same weights, bit for bit: weights, optimizer and
-random state are in the state file, and the order of the data is drawn anew from seed and epoch.
+Training is deterministic for a seed, a machine and a number of threads. A killed training resumes
+at its last epoch and reaches the same weights, bit for bit: the state file has weights, optimizer
+and random state, and the order of the data depends on seed and epoch alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from condor_advice.model.held.data import CannotTrain, HeldData
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.infer.lstm import (
     CODES,
+    EVENT_COLUMNS,
     FAMILY_PLACES,
-    KINDS,
     NUMBERS,
     LstmNetwork,
     step_indices,
@@ -44,33 +44,33 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _STATE_VERSION = 1
-# What the auxiliary head tells apart.
+# The classes of the auxiliary task.
 _KINDS_OF_END = (Outcome.SUCCEEDED, Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
 
 
 class NotTheSameTraining(AdviceError):
-    """A state file belongs to a training with other settings or other data."""
+    """The state file is from a training with other settings or data."""
 
 
 @dataclass(frozen=True, slots=True)
 class LstmSettings:
-    """The network and how it is trained."""
+    """Size and training of the network."""
 
     layers: int = 1
     hidden: int = 32
     attention: bool = True
     dropout: float = 0.3
-    step_dropout: float = 0.1  # share of steps that training leaves out, never the hold
-    template_embedding: int = 0  # columns; templates of another pool are mostly new
+    step_dropout: float = 0.1  # share of steps dropped in training, never the hold itself
+    template_embedding: int = 0  # columns; 0 because templates differ between pools
     learning_rate: float = 3e-3
     weight_decay: float = 1e-3
     epochs: int = 20
     batch: int = 64
-    class_weight: float = 1.0  # of a success against a failure; 0: so that both weigh alike
-    auxiliary: float = 0.2  # weight of telling outcomes apart
+    class_weight: float = 1.0  # of a success; 0: balance successes and failures
+    auxiliary: float = 0.2  # weight of the auxiliary task
     max_steps: int = 64
-    patience: int = 6  # epochs without gain before training stops; 0: never
-    keep: str = "best"  # which epoch's weights: the "best" on validation, or the "last"
+    patience: int = 6  # epochs without improvement before training stops; 0: never
+    keep: str = "best"  # weights of the epoch with the "best" validation loss, or the "last"
     seed: int = 0
     threads: int = 1
 
@@ -79,7 +79,7 @@ class LstmSettings:
         return asdict(self)
 
     def same_training(self) -> dict[str, Any]:
-        """Return what must not change between two parts of one training."""
+        """Return the settings that must not change when a training resumes."""
         return {k: v for k, v in asdict(self).items() if k not in ("epochs", "patience", "keep")}
 
 
@@ -105,7 +105,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class TrainedLstm:
-    """The best epoch's network as plain arrays, and how it came about."""
+    """A trained network as plain arrays, and the history of its training."""
 
     network: LstmNetwork
     settings: LstmSettings
@@ -120,7 +120,7 @@ def build(settings: LstmSettings) -> torch.nn.Module:
     from torch import nn
 
     sizes = (
-        (len(KINDS) + 1, 8),
+        (len(EVENT_COLUMNS) + 1, 8),
         (CODES, 4),
         (FAMILY_PLACES, 6),
         (TEMPLATE_BUCKETS, settings.template_embedding),
@@ -150,8 +150,8 @@ def build(settings: LstmSettings) -> torch.nn.Module:
         def forward(
             self, indices: torch.Tensor, numbers: torch.Tensor, lengths: torch.Tensor
         ) -> torch.Tensor:
-            """Return the outputs for episodes padded behind; axes: (episode, output)."""
-            columns = [one(indices[..., nth]) for nth, one in enumerate(self.embeddings)]
+            """Return the outputs for episodes padded at the end; axes: (episode, output)."""
+            columns = [table(indices[..., nth]) for nth, table in enumerate(self.embeddings)]
             inputs = torch.cat([*columns, numbers], dim=-1)
             inside = torch.arange(inputs.shape[1]) < lengths[:, None]
             states, _ = self.lstm(inputs * inside[..., None])
@@ -160,8 +160,8 @@ def build(settings: LstmSettings) -> torch.nn.Module:
                 score = torch.tanh(self.attend(states)) @ self.vector
                 share = torch.softmax(score.masked_fill(~inside, -torch.inf), dim=1)
                 last = torch.cat((last, torch.einsum("ns,nsh->nh", share, states)), dim=1)
-            found: torch.Tensor = self.head(self.drop(last))
-            return found
+            outputs: torch.Tensor = self.head(self.drop(last))
+            return outputs
 
     return Network()
 
@@ -171,14 +171,14 @@ def build(settings: LstmSettings) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Episodes ready for the network: places of embeddings, and scaled numbers."""
+    """Episodes as the network reads them: embedding indices and scaled numbers."""
 
     indices: Ints  # axes: (step, 4)
     numbers: npt.NDArray[np.float32]  # axes: (step, number)
     begin: Ints
     lengths: Ints
     label: npt.NDArray[np.float32]
-    end: Ints  # place in _KINDS_OF_END; -1 unknown
+    end: Ints  # index in _KINDS_OF_END; -1 unknown
     weight: npt.NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -195,16 +195,15 @@ def _encode(
     end = data.offsets[1:]
     begin = np.maximum(data.offsets[:-1], end - settings.max_steps)
     places = {OUTCOME_INDEX[outcome]: place for place, outcome in enumerate(_KINDS_OF_END)}
+    kind_of_end = np.array([places.get(outcome, -1) for outcome in data.outcome.tolist()])
     return _Encoded(
         step_indices(data.steps),
         ((data.steps[:, NUMBERS] - mean) / scale).astype(np.float32),
         begin,
         end - begin,
         (data.label == 1).astype(np.float32),
-        # How a repaired job ended says nothing of a release as it is.
-        np.where(
-            data.changed, -1, np.array([places.get(one, -1) for one in data.outcome.tolist()])
-        ).astype(np.int64),
+        # The outcome after a repair says nothing about a release as is.
+        np.where(data.changed, -1, kind_of_end).astype(np.int64),
         np.ones(len(data), np.float32) if weight is None else weight.astype(np.float32),
     )
 
@@ -220,7 +219,7 @@ def scaling(data: HeldData) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.flo
 
 
 def bucketed_batches(lengths: Ints, batch: int, rng: np.random.Generator) -> list[Ints]:
-    """Return rows in batches of like length, in random order: little is padded."""
+    """Return batches of rows of similar length, in random order, to keep padding small."""
     order = rng.permutation(len(lengths))
     wide = batch * 8
     batches = []
@@ -242,7 +241,7 @@ def _tensors(
     if leave_out:
         kept = inside & (rng.random(inside.shape) >= leave_out)
         kept[np.arange(len(rows)), lengths - 1] = True
-        # What is kept moves to the front, in order.
+        # Kept steps move to the front, in order.
         order = np.argsort(~kept, axis=1, kind="stable")
         place = np.take_along_axis(place, order, axis=1)
         lengths = kept.sum(axis=1)
@@ -269,10 +268,10 @@ def train(
     tracker: Tracker | None = None,
     progress: bool = False,
 ) -> TrainedLstm:
-    """Train on labelled episodes; the epoch with the lowest validation loss is kept.
+    """Train on labelled episodes; keep the epoch with the lowest validation loss.
 
-    Rows without a label are left out on both sides. With a state file the training goes on
-    where it stopped; `on_epoch` may return True to stop early. `weight` is per row of
+    Rows without a label are left out of both data sets. With a state file, a stopped training
+    resumes. `on_epoch` may return True to stop early. `weight` has one value per row of
     `train_data`.
     """
     import torch
@@ -283,8 +282,8 @@ def train(
     validation_data = validation_data.take(validation_data.labelled)
     if not len(train_data) or not len(validation_data):
         raise CannotTrain(
-            f"{len(train_data)} labelled episodes to train on and {len(validation_data)} to "
-            "stop by; both are needed: gather more logs"
+            f"{len(train_data)} labelled episodes for training and {len(validation_data)} for "
+            "validation; both are needed: gather more logs"
         )
     torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(True)
@@ -312,9 +311,10 @@ def train(
             loss = _one_epoch(work, rows, settings, epoch)
             p = _probabilities(work.network, later)
             label = later.label.astype(np.float64)
-            found = log_loss(label, p)
-            best = found < min((one.validation_loss for one in work.history), default=np.inf)
-            report = EpochReport(epoch, settings.epochs, loss, found, roc_auc(label, p), bool(best))
+            later_loss = log_loss(label, p)
+            earlier = (report.validation_loss for report in work.history)
+            best = bool(later_loss < min(earlier, default=np.inf))
+            report = EpochReport(epoch, settings.epochs, loss, later_loss, roc_auc(label, p), best)
             work.history.append(report)
             if best:
                 work.best = {k: v.detach().clone() for k, v in network.state_dict().items()}
@@ -325,7 +325,7 @@ def train(
         tracker.finish()
     kept = network.state_dict() if settings.keep == "last" else work.best
     weights = {name: value.detach().numpy().copy() for name, value in kept.items()}
-    best_epoch = 1 + int(np.argmin([one.validation_loss for one in work.history]))
+    best_epoch = 1 + int(np.argmin([report.validation_loss for report in work.history]))
     return TrainedLstm(
         export(weights, mean, scale, settings), settings, tuple(work.history), best_epoch, weights
     )
@@ -343,8 +343,8 @@ def _epochs(first: int, last: int, progress: bool) -> Iterator[int]:
 
 
 def _stale(history: list[EpochReport], patience: int) -> bool:
-    """Tell whether the last epochs brought nothing; from the history, so that it resumes."""
-    best = max((one.epoch for one in history if one.best), default=0)
+    """Tell whether the last epochs brought no improvement; the history survives a resume."""
+    best = max((report.epoch for report in history if report.best), default=0)
     return bool(patience) and len(history) - best >= patience
 
 
@@ -384,7 +384,7 @@ def _probabilities(network: Any, rows: _Encoded) -> Floats:
     network.eval()
     order = np.argsort(rows.lengths, kind="stable")
     margin = np.empty(len(rows))
-    rng = np.random.default_rng(0)  # not drawn from: no step is left out
+    rng = np.random.default_rng(0)  # never used: no step is dropped
     with torch.no_grad():
         for start in range(0, len(order), 512):
             chosen = order[start : start + 512]
@@ -394,7 +394,7 @@ def _probabilities(network: Any, rows: _Encoded) -> Floats:
 
 @dataclass
 class _Work:
-    """All that a training must not lose, and the file it is kept in."""
+    """The state of a training, and the file that it is saved in."""
 
     network: Any
     optimizer: Any
@@ -405,7 +405,7 @@ class _Work:
     stopped: bool = False
 
     def save(self) -> None:
-        """Write the state beside its place and rename it: a kill leaves the old or the new."""
+        """Write the state to a temporary file and rename it: a kill leaves the old or the new."""
         if self.state_file is None:
             return
         import torch
@@ -419,7 +419,7 @@ class _Work:
                     "network": self.network.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
                     "random": torch.get_rng_state(),
-                    "history": [asdict(one) for one in self.history],
+                    "history": [asdict(report) for report in self.history],
                     "best": self.best,
                     "stopped": self.stopped,
                 },
@@ -430,29 +430,29 @@ class _Work:
         os.replace(beside, self.state_file)
 
     def resume(self) -> None:
-        """Go on from the state file, if there is one."""
+        """Resume from the state file, if there is one."""
         if self.state_file is None or not self.state_file.exists():
             return
         import torch
 
         try:
-            # Tensors and plain values only: a state file cannot run code.
+            # Only tensors and plain values: a state file cannot run code.
             state = torch.load(self.state_file, weights_only=True)
             version, identity = state["version"], state["identity"]
         except Exception as error:
             raise NotTheSameTraining(
-                f"{self.state_file}: cannot be read as the state of a training ({error}); "
-                "remove it to begin anew"
+                f"{self.state_file}: cannot read the state of a training ({error}); "
+                "remove the file to start over"
             ) from error
         if version != _STATE_VERSION or identity != dict(self.identity):
             raise NotTheSameTraining(
                 f"{self.state_file}: the state of a training with other settings or other "
-                "data; name another file, or remove it to begin anew"
+                "data; name another file, or remove this one to start over"
             )
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.history = [EpochReport(**one) for one in state["history"]]
+        self.history = [EpochReport(**report) for report in state["history"]]
         self.best, self.stopped = state["best"], state["stopped"]
 
 
@@ -465,7 +465,7 @@ def export(
     scale: npt.NDArray[np.float32],
     settings: LstmSettings,
 ) -> LstmNetwork:
-    """Return the network as the plain arrays that model/infer evaluates."""
+    """Convert torch's weights to the arrays that model/infer evaluates."""
     tables = [weights[f"embeddings.{nth}.weight"] for nth in range(3)]
     tables.append(
         weights["embeddings.3.weight"]
@@ -493,24 +493,7 @@ def export(
 
 
 def one_by_one(trained: TrainedLstm, data: HeldData) -> list[tuple[torch.Tensor, ...]]:
-    """Return each episode as the network takes it, alone: for comparing speeds."""
+    """Return each episode as a batch of one, as torch's network takes it."""
     rows = _encode(data, None, trained.network.mean, trained.network.scale, trained.settings)
     rng = np.random.default_rng(0)
     return [_tensors(rows, np.array([row]), 0.0, rng) for row in range(len(rows))]
-
-
-def torch_margins(trained: TrainedLstm, data: HeldData) -> Floats:
-    """Return what torch itself says of episodes; the export is checked against it."""
-    import torch
-
-    network = build(trained.settings)
-    network.load_state_dict({k: torch.from_numpy(v) for k, v in trained.weights.items()})
-    rows = _encode(data, None, trained.network.mean, trained.network.scale, trained.settings)
-    network.eval()
-    found = np.empty(len(rows))
-    rng = np.random.default_rng(0)
-    with torch.no_grad():
-        for start in range(0, len(rows), 256):
-            chosen = np.arange(start, min(start + 256, len(rows)))
-            found[chosen] = network(*_tensors(rows, chosen, 0.0, rng))[:, 0].numpy()
-    return found

@@ -1,11 +1,10 @@
-"""A trained model for held jobs, evaluated with NumPy: what giving advice loads.
+"""A trained model for held jobs, evaluated with NumPy. Giving advice loads this module.
 
-A model answers: if this job is released now, as it is, does it succeed? It is a weighted sum
-of log-odds from its parts (parts/: the rules, a logistic regression, boosted trees, an LSTM over
-the job's events; a part that adds nothing is left out), passed through a calibration that was
-chosen on episodes that no part had learned from. With the probability come an interval and
-whether the model is sure: conformal.py says what "sure" promises. A model is read from plain
-arrays and the manifest; training packages are not imported here.
+A model answers: if this job is released now, as is, does it succeed? The answer is a weighted sum
+of the log-odds of its parts (parts/: the rules, a logistic regression, boosted trees, an LSTM over
+the job's events; a part that adds nothing is left out), calibrated on episodes that no part was
+trained on. It comes with an interval, and with whether the model is sure; conformal.py defines
+"sure". A model is read from plain arrays and the manifest; no training package is imported here.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-REASONS = "reasons.npz"
-_NOT_WHOLE = "train it again with `condor-advice train`"
+_REASONS_FILE = "reasons.npz"
+_TRAIN_AGAIN = "train it again with `condor-advice train`"
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
     """A model's answers, one for each hold."""
 
-    p_success: Floats  # if released now, as it is
-    low: Floats  # 90 % interval of the success rate among episodes that score alike
+    p_success: Floats  # if released now, as is
+    low: Floats  # 90 % interval of the success rate of episodes with similar scores
     high: Floats
-    sure: Bools  # False: the model abstains, and the rules' answer stands
+    sure: Bools  # False: the model abstains, and the rules decide
     parts: Mapping[str, Floats] = field(default_factory=dict)  # log-odds of each part
 
     def __len__(self) -> int:
@@ -60,27 +59,27 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class Abstention:
-    """Between the two bounds the model does not answer; see conformal.py."""
+    """The bounds between which the model abstains; see conformal.py."""
 
     risk: float
-    fails_below: float  # below it "will not succeed" is said with confidence
-    succeeds_from: float  # from it on "will succeed" is
+    fails_below: float  # below: "will not succeed", with confidence
+    succeeds_from: float  # from here on: "will succeed"
 
     def sure(self, p: Floats) -> Bools:
-        """Tell where the model answers."""
+        """Tell where the model does not abstain."""
         return (p < self.fails_below) | (p >= self.succeeds_from)
 
 
 @dataclass(frozen=True)
 class HeldModel:
-    """A model as it is used."""
+    """A trained model for held jobs."""
 
     name: str
-    feature_names: tuple[str, ...]  # of the table, that its trees look at
+    feature_names: tuple[str, ...]  # columns of the feature table that its trees use
     spec: TensorSpec
-    release_above: float  # the default threshold: the cheapest, or of the best F1
+    release_above: float  # the default threshold
     thresholds: Mapping[str, float]
-    trained: Mapping[str, Any]  # for display: what it was trained on
+    trained: Mapping[str, Any]  # description of the training data
     weights: Mapping[str, float]  # of the parts' log-odds
     bias: float
     centre: Mapping[str, float]  # mean log-odds of a part over the training episodes
@@ -88,15 +87,15 @@ class HeldModel:
     interval: Interval
     abstention: Abstention
     parts: Mapping[str, Part]  # those that have a weight
-    rates: ReasonRates  # how reasons ended in training: derived columns, and kinds never seen
+    rates: ReasonRates  # outcomes by hold reason in training, for the derived columns
 
     @classmethod
     def load(cls, directory: Path) -> HeldModel:
-        """Read a model; raises UnusableModel with file, what is wrong and what next."""
+        """Read a model; raise UnusableModel with the file and the problem if it cannot be used."""
         files = manifests.read(directory)
         manifest = files.manifest
         settings = manifest.model
-        manifest.columns(FEATURE_NAMES)  # refuses features that this version does not compute
+        manifest.columns(FEATURE_NAMES)  # raises if this version does not compute a feature
         try:
             weights = {str(name): float(value) for name, value in settings["weights"].items()}
             spec = TensorSpec(**settings["spec"])
@@ -114,21 +113,21 @@ class HeldModel:
                 interval=Interval(*(tuple(settings["interval"][k]) for k in ("p", "low", "high"))),
                 abstention=Abstention(**settings["abstention"]),
                 parts=_load_parts(files, weights, PartContext(manifest.features, spec)),
-                rates=ReasonRates.from_arrays(files.arrays(REASONS)),
+                rates=ReasonRates.from_arrays(files.arrays(_REASONS_FILE)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnusableModel(
-                f"{directory / manifests.MANIFEST}: its description of the model cannot be used "
-                f"({type(error).__name__}: {error}); {_NOT_WHOLE}"
+                f"{directory / manifests.MANIFEST}: the description of the model is invalid "
+                f"({type(error).__name__}: {error}); {_TRAIN_AGAIN}"
             ) from error
 
     # ---- answers
 
     def predict(self, inputs: Inputs) -> Predictions:
-        """Answer for some holds.
+        """Predict the success of some holds.
 
-        What is not known is NaN, and every part copes with that: a job whose submission was not
-        seen gets an answer, too.
+        Unknown features are NaN; every part accepts that. So a job whose submission was not seen
+        gets an answer, too.
         """
         parts = self.part_margins(inputs)
         p = self.calibration(self.combine(parts))
@@ -136,7 +135,7 @@ class HeldModel:
         return Predictions(p, low, high, self.sure(inputs.features, p), parts)
 
     def sure(self, features: npt.NDArray[np.float32], p: Floats) -> Bools:
-        """Tell where the model answers: it is sure enough, and knows the kind of reason."""
+        """Tell where the model is sure: outside the bounds, and the kind of reason is known."""
         return self.abstention.sure(p) & self.rates.knows(features)
 
     def combine(self, margins: Mapping[str, Floats]) -> Floats:
@@ -149,51 +148,51 @@ class HeldModel:
         return {name: part.margins(prepared) for name, part in self.parts.items()}
 
     def prepare(self, inputs: Inputs) -> PartInputs:
-        """Add the derived columns that parts look at; refuses another version's features."""
+        """Add the derived columns; raise UnusableModel for features of another version."""
         features = inputs.features
         if features.ndim != 2 or features.shape[1] != len(FEATURE_NAMES):
             raise UnusableModel(
-                f"model {self.name}: features of shape {features.shape}, where "
+                f"model {self.name}: features of shape {features.shape}, but "
                 f"{len(FEATURE_NAMES)} columns are needed; they come from another version of "
                 "condor-advice: gather or export again"
             )
         return PartInputs.prepare(inputs, derive(features, self.rates.chances(features)))
 
     def explain(self, inputs: Inputs) -> list[Attribution]:
-        """Say what made the answer for one hold, the largest effect first.
+        """Return the effects that led to the answer for one hold, largest first.
 
-        Effects are log-odds before calibration. Those of features are the trees' exact SHAP
-        values and the linear part's terms, both against the average hold; those of events say
-        by how much the LSTM's log-odds fall when the event is left out (occlusion); that of
-        the rule is against the average hold, too.
+        Effects are log-odds before calibration. For features they are the trees' exact SHAP
+        values plus the linear part's terms; for events, how far the LSTM's log-odds fall without
+        the event (occlusion). The effects of features and of the rule are relative to the average
+        hold.
         """
         if len(inputs) != 1:
-            raise ValueError(f"one hold is explained at a time, not {len(inputs)}")
+            raise ValueError(f"can explain one hold at a time, not {len(inputs)}")
         prepared = self.prepare(inputs)
         features: dict[str, Attribution] = {}
         others: list[Attribution] = []
         for name, part in self.parts.items():
-            for told in part.contributions(prepared, self.centre[name]):
-                effect = self.weights[name] * told.effect
-                if told.kind != "feature":
-                    others.append(replace(told, effect=effect))
+            for share in part.contributions(prepared, self.centre[name]):
+                effect = self.weights[name] * share.effect
+                if share.kind != "feature":
+                    others.append(replace(share, effect=effect))
                     continue
-                before = features.get(told.name)
+                before = features.get(share.name)
                 total = effect if before is None else before.effect + effect
-                features[told.name] = replace(told, effect=total)
-        attributions = [*others, *(one for one in features.values() if one.effect)]
-        return sorted(attributions, key=lambda one: -abs(one.effect))
+                features[share.name] = replace(share, effect=total)
+        attributions = [*others, *(feature for feature in features.values() if feature.effect)]
+        return sorted(attributions, key=lambda attribution: -abs(attribution.effect))
 
 
 def _load_parts(
     files: manifests.ModelFiles, names: Collection[str], context: PartContext
 ) -> dict[str, Part]:
-    """Read the parts; refuses those that this version does not know."""
+    """Read the parts; raise UnusableModel for a part that this version does not have."""
     unknown = sorted(set(names) - set(MODULES))
     if unknown or not names:
         raise UnusableModel(
             f"{files.directory}: the model has a part {unknown} that this condor-advice does not "
-            f"know; upgrade condor-advice, or {_NOT_WHOLE}"
+            f"know; upgrade condor-advice, or {_TRAIN_AGAIN}"
         )
     parts: dict[str, Part] = {}
     for name in names:
@@ -217,7 +216,7 @@ def _calibration(settings: Mapping[str, Any]) -> Calibration:
 
 
 def settings_of(model: HeldModel) -> dict[str, Any]:
-    """Return what `load` needs besides arrays: the manifest's entry `model`."""
+    """Return what `load` needs besides the arrays: the entry `model` of the manifest."""
     return {
         "spec": dataclasses.asdict(model.spec),
         "release_above": model.release_above,
@@ -234,9 +233,9 @@ def settings_of(model: HeldModel) -> dict[str, Any]:
 def save(
     model: HeldModel, directory: Path, manifest_entries: Mapping[str, Any]
 ) -> manifests.Manifest:
-    """Write a model and, last, its manifest."""
+    """Write a model; its manifest comes last."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_arrays(directory / REASONS, model.rates.arrays())
+    save_arrays(directory / _REASONS_FILE, model.rates.arrays())
     for name, part in model.parts.items():
         if arrays := part.arrays():
             save_arrays(directory / file_of(name), arrays)

@@ -1,13 +1,13 @@
-"""Who gets released: weights that make up for people's choice of what to release.
+"""Propensity weights: correct for people's choice of which jobs to release.
 
-A label exists only where somebody released the job as it was and the end is known. People
-choose: what looks hopeless is removed or repaired, so that the labelled episodes are not like
-all episodes. And they choose again at every hold: a job is seen held for the fourth time only
-if it was released three times before. Each labelled episode is therefore given the weight
-1/P(label | what was known at the hold), once more for each release as is before it, so that
-together they stand for all holds of a pool in which everything is released. P is estimated on
-other clusters than those it is used for; for earlier holds of a job, which were mostly like
-this one, it is taken at this one. What nobody ever releases, no weight can bring back.
+An episode has a label only if somebody released the job as it was and the outcome is known.
+People choose: they remove or repair hopeless jobs, so labelled episodes differ from all episodes.
+They choose again at every hold: a fourth hold is seen only after three releases. Each labelled
+episode therefore gets the weight 1/P(label | what was known at the hold), once more for each
+earlier release as is. So weighted, the labelled episodes represent all holds of a pool in which
+every hold is released. P is estimated on other clusters than those it is used for. For earlier
+holds of a job, which are mostly like this one, P of this hold is used. No weight can make up for
+holds that nobody ever releases.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 FOLDS = 4
-LARGEST = 5.0  # of a weight over their mean: few episodes must not speak for all
-MOST_BEFORE = 6  # releases before a hold that are made up for
+LARGEST = 5.0  # weight, relative to the mean: a few episodes must not dominate
+MOST_BEFORE = 6  # earlier releases of a job that are corrected for
 _SETTINGS = trees.TreeSettings(max_depth=3, members=1)
 _ROUNDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Propensity:
-    """How likely each episode was to get a label, and what follows for those that did."""
+    """How likely each episode was to get a label, and the weights that follow."""
 
-    chance: Floats  # for every episode: of a label
-    weight: Floats  # for every episode; 0 without a label; mean 1 over those with one
-    roc_auc: float  # 0.5: labels are given blindly, and the weights change nothing
-    effective: float  # share of the labelled episodes that the weights leave, in worth
+    chance: Floats  # of a label, for every episode
+    weight: Floats  # of every episode: 0 without a label, mean 1 over those with one
+    roc_auc: float  # 0.5: labels are random, and the weights change nothing
+    effective: float  # effective sample size, as a share of the labelled episodes
 
 
 def estimate(data: HeldData, seed: int = 0) -> Propensity:
-    """Estimate the propensities of all episodes, for each source by itself.
+    """Estimate the propensities of all episodes, for each source separately.
 
-    Each access point has people of its own; where everything is released all weights are near 1.
+    Each access point has its own people. Where everything is released, all weights are near 1.
     """
     chance, weight = np.zeros(len(data)), np.zeros(len(data))
     for source in np.unique(data.source).tolist():
@@ -67,8 +67,8 @@ def estimate(data: HeldData, seed: int = 0) -> Propensity:
 def _of_source(data: HeldData, seed: int) -> tuple[Floats, Floats]:
     """Return the chance of a label and the weight of each episode of one source."""
     has_label = (data.label != NO_LABEL).astype(np.float64)
-    went_on = has_label * ~data.changed
-    chance, through = (_chances(data, one, seed) for one in (has_label, went_on))
+    released_as_is = has_label * ~data.changed
+    chance, through = (_chances(data, event, seed) for event in (has_label, released_as_is))
     number = np.nan_to_num(data.features[:, FEATURE_NAMES.index("hold_number")], nan=1.0)
     before = np.clip(number - 1.0, 0.0, MOST_BEFORE)
     weight = has_label / chance / through**before
@@ -81,7 +81,7 @@ def _of_source(data: HeldData, seed: int) -> tuple[Floats, Floats]:
 
 
 def _chances(data: HeldData, happened: Floats, seed: int) -> Floats:
-    """Return the chance of something for each episode, learned on other clusters."""
+    """Return each episode's chance of an event, learned on other clusters."""
     rows = data.features[:, [FEATURE_NAMES.index(name) for name in FEW]]
     kin = np.unique(data.kin, return_inverse=True)[1]
     fold = np.random.default_rng(seed).permutation(int(kin.max(initial=0)) + 1)[kin] % FOLDS
@@ -89,8 +89,9 @@ def _chances(data: HeldData, happened: Floats, seed: int) -> Floats:
     for nth in range(FOLDS):
         kept, left = fold != nth, fold == nth
         if not left.any() or len(np.unique(happened[kept])) < 2:
-            continue  # it always happens, or never
-        one = trees.fit(rows[kept], happened[kept], np.ones(int(kept.sum())), _ROUNDS, _SETTINGS)
-        chance[left] = sigmoid(one.predict_margin(rows[left]))
-    found: Floats = np.clip(chance, 0.05, 1.0)
-    return found
+            continue  # the event always happens, or never
+        weight = np.ones(int(kept.sum()))
+        ensemble = trees.fit(rows[kept], happened[kept], weight, _ROUNDS, _SETTINGS)
+        chance[left] = sigmoid(ensemble.predict_margin(rows[left]))
+    clipped: Floats = np.clip(chance, 0.05, 1.0)
+    return clipped

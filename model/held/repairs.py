@@ -1,8 +1,8 @@
-"""Holds that were released after somebody repaired the job, where that is known.
+"""Holds that were released after a repair, where that is known.
 
-A log does not tell repairs; the lab's recordings and simulations do. A release after a repair
+Event logs do not show repairs; the lab's recordings and simulations do. A release after a repair
 says nothing about a release as is, so such an episode has no label, and its outcome does not
-count in the rates that other holds see as features.
+count in the success rates that are features of other holds.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ def released_after_repair(samples: Samples, repairs: Repairs) -> Bools:
 
 
 def without_repairs(samples: Samples, changed: Bools) -> npt.NDArray[np.float32]:
-    """Return the features as they would be if outcomes after a repair had not been counted.
+    """Return the features as they would be without the outcomes after repairs.
 
-    A success after a repair says nothing about a release as is. Counted as one, it would teach
-    a model to distrust the rates that it sees.
+    Counting these outcomes would teach a model to distrust the success rates.
     """
     features = samples.features.copy()
     where = {name: index for index, name in enumerate(FEATURE_NAMES)}
     episodes, outcomes = samples.episodes, samples.outcomes
     label = labels_of(outcomes["outcome"])
-    told = np.flatnonzero((label >= 0) & ~changed)
+    counted = np.flatnonzero((label >= 0) & ~changed)
     counts: dict[str, _Counts] = {}
     for level, key in _level_keys(episodes).items():
-        counts[level] = _count(key, episodes, outcomes, told, label[told])
+        counts[level] = _count(key, episodes, outcomes, counted, label[counted])
     pool = counts["pool"]
     average = (pool.good + SHRINKAGE * PRIOR_SUCCESS) / (pool.good + pool.bad + SHRINKAGE)
     for level, known in counts.items():
@@ -70,7 +69,7 @@ def without_repairs(samples: Samples, changed: Bools) -> npt.NDArray[np.float32]
         }
         for name, values in new.items():
             column = where[f"{level}_{name}"]
-            # Where a level has no key, or nothing was ever told, it stays unknown.
+            # A level without a key, or without any outcome, stays unknown.
             unknown = np.isnan(samples.features[:, column]) & (name != "last_outcome")
             features[:, column] = np.where(unknown, np.nan, values)
     return features
@@ -78,24 +77,25 @@ def without_repairs(samples: Samples, changed: Bools) -> npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What was known of a level at each hold."""
+    """Outcomes of a level that were known at each hold."""
 
     good: npt.NDArray[np.float64]
     bad: npt.NDArray[np.float64]
     good_1d: npt.NDArray[np.float64]
     bad_1d: npt.NDArray[np.float64]
-    last: npt.NDArray[np.float64]  # outcome; NaN for none
+    last: npt.NDArray[np.float64]  # the last outcome; NaN without one
 
 
 def _level_keys(episodes: npt.NDArray[np.void]) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the key of each hold on each level of the context; -1 for none."""
+    """Return the key of each hold at each level of the context; -1 for none."""
     cluster = cluster_of(episodes["job"])
     ids = {name: episodes[name].astype(np.int64) for name in ("family", "template", "point")}
     owner = episodes["owner"].astype(np.int64)
 
-    def both(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        which = np.unique(np.stack((one, other), 1), axis=0, return_inverse=True)[1].reshape(-1)
-        return np.where((one >= 0) & (other >= 0), which, -1)
+    def both(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        pairs = np.stack((first, second), 1)
+        which = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        return np.where((first >= 0) & (second >= 0), which, -1)
 
     return {
         "pool": np.zeros(len(episodes), np.int64),
@@ -112,21 +112,21 @@ def _count(
     key: npt.NDArray[np.int64],
     episodes: npt.NDArray[np.void],
     outcomes: npt.NDArray[np.void],
-    told: npt.NDArray[np.int64],
+    counted: npt.NDArray[np.int64],
     label: npt.NDArray[np.int8],
 ) -> _Counts:
-    """Count the outcomes of each hold's key that had been decided when it was held."""
+    """Count, for each hold, the outcomes with its key that were known when it was held."""
     number = np.unique(key, return_inverse=True)[1].astype(np.int64)
-    place = number[told] << 40 | outcomes["decided_sequence"][told]
+    place = number[counted] << 40 | outcomes["decided_sequence"][counted]
     order = np.argsort(place, kind="stable")
     place, good = place[order], np.append(0, np.cumsum(label[order] == 1))
-    time = outcomes["decided"][told][order]
-    # Its own event counts: it is what decides the hold before it.
+    time = outcomes["decided"][counted][order]
+    # The hold's own event is included: it decides the job's previous hold.
     upto = np.searchsorted(place, number << 40 | episodes["sequence"], side="right")
     first = np.searchsorted(place, number << 40)
-    # Times within one key rise with the sequence, but for little.
+    # Within a key, times rise with the sequence, with small exceptions.
     since = np.searchsorted(
-        number[told][order] * (1 << 20) + (time - time.min(initial=0)) // 10_000_000,
+        number[counted][order] * (1 << 20) + (time - time.min(initial=0)) // 10_000_000,
         number * (1 << 20)
         + np.maximum(episodes["time"] - _DAY_US - time.min(initial=0), 0) // 10_000_000,
     )

@@ -1,8 +1,8 @@
-"""The rules' answer for many holds at once, from their features: a model's first part.
+"""The rules' answers for many holds at once, from their features.
 
-`rules.py` reads the reason's text. A feature table has only what was taken from it: code, subcode,
-family, errno and HTTP status. The family's keyword in the table of hold reasons stands in for the
-text, so that both ways lead to the same rule; a test holds them together.
+`rules.py` reads the text of a hold reason. A feature table has only code, subcode, family, errno
+and HTTP status. The family's keyword in the table of hold reasons stands in for the text, so that
+both ways lead to the same rule; a test compares them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rules_of(features: npt.NDArray[np.float32], names: Sequence[str]) -> list[Ru
     """Return the rule for each row of a feature table."""
     column = {name: index for index, name in enumerate(names)}
     asked = features[:, [column[name] for name in _ASKED]].astype(np.float64)
-    # NaN does not equal itself, so the cache would never find it.
+    # NaN does not equal itself, so the cache would never hit.
     asked = np.where(np.isnan(asked), [-1.0, 0.0, -1.0, -1.0, -1.0], asked)
     back = np.nan_to_num(features[:, column["past_holds_same_template"]])
     back = np.minimum(back, FUTILE_RELEASES).astype(int)
@@ -49,12 +49,12 @@ def rules_of(features: npt.NDArray[np.float32], names: Sequence[str]) -> list[Ru
 
 
 def rule_priors(features: npt.NDArray[np.float32], names: Sequence[str]) -> Floats:
-    """Return each hold's chance of success by the rules alone, before any outcome is seen."""
+    """Return each hold's chance of success by the rules alone, without any outcomes."""
     return np.array([rule.prior for rule in rules_of(features, names)], np.float64)
 
 
 def rule_chances(features: npt.NDArray[np.float32], names: Sequence[str]) -> Floats:
-    """Return the chance by the rule's prior and the outcomes of like cases seen so far."""
+    """Return the chance of success by the rule's prior and the outcomes of its template so far."""
     column = {name: index for index, name in enumerate(names)}
     good, bad = (
         np.nan_to_num(features[:, column[name]]).astype(np.float64)
@@ -66,5 +66,5 @@ def rule_chances(features: npt.NDArray[np.float32], names: Sequence[str]) -> Flo
 
 
 def rule_releases(features: npt.NDArray[np.float32], names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Tell which holds the rules would release as they are."""
+    """Tell which holds the rules would release as is."""
     return np.array([rule.verdict is Verdict.RELEASE for rule in rules_of(features, names)], bool)

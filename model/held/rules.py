@@ -1,7 +1,7 @@
-"""The rule for a hold, and the chance of success that follows from it and from seen outcomes.
+"""The rule for a hold, and the chance of success from the rule and known outcomes.
 
-The rules themselves stand in the table of hold reasons (preprocess/holds/hold_reasons.py). They are
-the first baseline of every model, and the answer where there is no model.
+The rules are in the table of hold reasons (preprocess/holds/hold_reasons.py). They are the first
+baseline of every model, and the answer if there is no model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from condor_advice.preprocess.holds.hold_reasons import HOLD_REASONS, Rule, Rule
 
 __all__ = ["FUTILE", "RULES", "Rule", "RuleId", "Verdict", "posterior", "rule_for"]
 
-# A prior weighs as much as this many seen cases, so that a pool's own outcomes soon outweigh it.
+# Weight of a prior, in cases. It is low, so that a pool's own outcomes soon outweigh it.
 PRIOR_WEIGHT = 2.0
 # After this many releases that all led back to the same hold, another one is pointless.
 FUTILE_RELEASES = 3
@@ -37,9 +37,9 @@ def rule_for(code: int | None, subcode: int | None, reason: str, released: int =
 
 
 def posterior(prior: float, outcomes: Sequence[bool]) -> tuple[float, tuple[float, float]]:
-    """Return the chance of success and its 90 % interval from a prior and seen outcomes.
+    """Return the chance of success and its 90 % interval from a prior and known outcomes.
 
-    The interval is Wilson's, with the prior counted as cases: wide while there are few.
+    This is Wilson's interval with the prior counted as cases; it is wide if there are few.
     """
     cases = PRIOR_WEIGHT + len(outcomes)
     chance = (prior * PRIOR_WEIGHT + sum(outcomes)) / cases

@@ -1,4 +1,4 @@
-"""One answer from several parts: a logistic regression over their log-odds, none below zero."""
+"""Combine the parts of a model: a logistic regression on their log-odds, weights not negative."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ import numpy.typing as npt
 
 from condor_advice.model.calibration import newton
 from condor_advice.model.infer import sigmoid
-from condor_advice.model.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-RIDGE = 2.0  # episodes' worth of belief that a part is worth nothing
+_PART_RIDGE = 2.0  # in episodes; draws the weight of each part to zero
 
 
 def fit(
     parts: Mapping[str, Floats], label: Floats, weight: Floats
 ) -> tuple[dict[str, float], float]:
-    """Return each part's weight and the bias; a part that would count against itself gets 0.
+    """Return each part's weight and the bias; a part with a negative weight gets 0.
 
-    The parts' log-odds must be out of fold: a part that knows the labels would get all weight.
+    The parts' log-odds must be out of fold: a part that has seen the labels would get all weight.
     """
     kept = list(parts)
     while True:
         design = np.stack([*(parts[name] for name in kept), np.ones(len(label))], axis=1)
-        ridge = np.array([RIDGE] * len(kept) + [1e-6])
+        ridge = np.array([_PART_RIDGE] * len(kept) + [1e-6])
         coefficients = newton(design, label, weight, np.zeros(len(kept) + 1), ridge)
         worst = int(np.argmin(coefficients[:-1]))
         if coefficients[worst] >= 0 or len(kept) == 1:
             break
         kept.pop(worst)
-    found = dict.fromkeys(parts, 0.0) | {
+    weights = dict.fromkeys(parts, 0.0) | {
         name: max(0.0, float(value)) for name, value in zip(kept, coefficients, strict=False)
     }
-    return found, float(coefficients[-1])
+    return weights, float(coefficients[-1])
 
 
 def combine(parts: Mapping[str, Floats], weights: Mapping[str, float], bias: float) -> Floats:
@@ -50,14 +49,14 @@ def combine(parts: Mapping[str, Floats], weights: Mapping[str, float], bias: flo
 def gains(
     parts: Mapping[str, Floats], label: Floats, weight: Floats, group: Ints, seed: int = 0
 ) -> dict[str, float]:
-    """Return how much log loss each part saves: the stack without it, less the stack with it.
+    """Return how much each part lowers the log loss of the stack.
 
-    Both stacks are fitted on other groups than those they are judged on.
+    Both stacks are fitted on other groups than those they are evaluated on.
     """
     whole = _held_out_loss(parts, label, weight, group, seed)
     return {
         name: _held_out_loss(
-            {one: values for one, values in parts.items() if one != name},
+            {other: values for other, values in parts.items() if other != name},
             label,
             weight,
             group,
@@ -72,6 +71,8 @@ def gains(
 def _held_out_loss(
     parts: Mapping[str, Floats], label: Floats, weight: Floats, group: Ints, seed: int
 ) -> float:
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     distinct, which = np.unique(group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
     p = np.empty(len(label))

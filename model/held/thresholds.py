@@ -1,4 +1,4 @@
-"""Where to draw the line between release and not: by cost, by F1, by precision.
+"""Thresholds for a release: by cost, by F1, by precision.
 
 Two mistakes cost differently. A release that fails wastes one more run. Removing a job that would
 have succeeded wastes the work done so far, which has to be done again. `mistake_costs` estimates
@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.metrics import threshold_for_f1, threshold_for_precision
-
 Floats = npt.NDArray[np.float64]
 
-# Matching, starting and moving files occupy a slot although nothing runs.
+# Starting a job and transferring its files occupy a slot although nothing runs.
 START_CPU_HOURS = 0.01
-# A removed job has to be noticed, submitted again, and to wait in the queue again.
+# Somebody has to notice a removed job and submit it again; it waits in the queue again.
 RESUBMIT_CPU_HOURS = 0.02
 PRECISION = 0.8
 
@@ -37,7 +35,7 @@ class Costs:
         return cheaper_from
 
     def of(self, released: npt.NDArray[np.bool_], label: Floats) -> Floats:
-        """Return what decisions cost, given what a release would have done."""
+        """Return the cost of decisions; `label` is the outcome of a release."""
         good = label > 0
         return np.where(
             released & ~good, self.failed_release, np.where(~released & good, self.wrong_remove, 0)
@@ -74,7 +72,7 @@ def job_costs(features: npt.NDArray[np.float32], names: Sequence[str]) -> Costs:
 
 
 def cheapest(p: Floats, label: Floats, costs: Costs) -> float:
-    """Return the single threshold that would have cost least over all episodes."""
+    """Return the threshold with the lowest cost over all episodes."""
     candidates = np.unique(np.round(np.r_[0.02, p, 0.98], 3))
     spent = [float(np.sum(costs.of(p >= bound, label))) for bound in candidates]
     return float(candidates[int(np.argmin(spent))])
@@ -82,6 +80,9 @@ def cheapest(p: Floats, label: Floats, costs: Costs) -> float:
 
 def choose(p: Floats, label: Floats, costs: Costs) -> dict[str, float]:
     """Return the thresholds by name."""
+    # Only training needs these, not advice.
+    from condor_advice.model.metrics import threshold_for_f1, threshold_for_precision
+
     return {
         "cost": cheapest(p, label, costs),
         "f1": threshold_for_f1(label, p),

@@ -1,8 +1,8 @@
-"""Training of a model for held jobs: parts, stack, calibration, abstention, thresholds.
+"""Train a model for held jobs: parts, stack, calibration, abstention, thresholds.
 
-Everything is chosen on episodes that the parts did not learn from: each fold's parts are trained
-on the other folds, and stack, calibration, abstention and thresholds are fitted on what they say
-of it (*out of fold*). training.py has the folds; the parts train themselves (parts/).
+Everything is chosen on episodes that the parts were not trained on: for each fold, parts are
+trained on the other folds, and stack, calibration, abstention and thresholds are fitted on their
+predictions for this fold (*out of fold*). training.py has the folds; parts/ trains the parts.
 """
 
 from __future__ import annotations
@@ -35,87 +35,88 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-PARTS = tuple(MODULES)
-_WAIT = "wait"  # beside the parts' names
-# Full propensity weights leave a third of the episodes' worth: enough to put parts together, not
-# to train them. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
+PART_NAMES = tuple(MODULES)
+_WAIT = "wait"  # a column of the stack beside the parts
+# Full propensity weights leave a third of the effective sample size: enough to fit the stack, too
+# little to train parts. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
 _PARTS_POWER = 0.25
-_LEAST_WEIGHT = 0.02  # in the stack; a part below it is left out of the model
+_LEAST_WEIGHT = 0.02  # in the stack; a part with less is left out of the model
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSettings:
-    """How a model is trained; the seed settles everything that is random."""
+    """How to train a model. The seed fixes all random choices."""
 
-    parts: tuple[str, ...] = PARTS
-    by_part: Mapping[str, Any] = field(default_factory=dict)  # where not the part's defaults
-    feature_sets: tuple[str, ...] = tuple(SETS)  # tried; the better one is kept
-    # Both make up for people's choices. Trained on recordings with owners and judged on one
-    # in which every hold was released, neither lowers the log loss: off, and reported.
-    propensity: bool = False  # weigh labels by how unlikely they were to exist
-    repaired_failed: bool = False  # what had to be repaired would not have succeeded as it was
-    folds: int = 4  # in time, where there is one access point only
-    later: float = 0.25  # share of the training episodes that early stopping looks at
+    parts: tuple[str, ...] = PART_NAMES
+    by_part: Mapping[str, Any] = field(default_factory=dict)  # parts without defaults
+    feature_sets: tuple[str, ...] = tuple(SETS)  # to try; the better one is kept
+    # Both correct for people's choices. Trained on recordings with owners and evaluated on one in
+    # which every hold was released, neither lowers the log loss. So both are off; the report has
+    # the figures.
+    propensity: bool = False  # weight labels by the inverse of their probability to exist
+    repaired_failed: bool = False  # count repaired jobs as failures of a release as is
+    folds: int = 4  # periods of time, if there is only one access point
+    later: float = 0.25  # share of the training episodes, the latest, for early stopping
     risk: float = conformal.RISK
     seed: int = 0
 
     def of(self, part: str) -> Any:
-        """Return a part's own settings; None for a part that has none."""
+        """Return the settings of a part; None if it has none."""
         if part in self.by_part:
             return self.by_part[part]
         defaults = kind_of(part).settings
         return defaults() if defaults else None
 
     def of_all(self) -> dict[str, Any]:
-        """Return the settings of all registered parts that have any."""
+        """Return the settings of all parts that have any."""
         named = {part: self.of(part) for part in MODULES}
         return {part: settings for part, settings in named.items() if settings is not None}
 
     def change(self, part: str, **changes: Any) -> HeldSettings:
-        """Return settings in which one part's own are changed."""
+        """Return a copy with changed settings of one part."""
         return replace(self, by_part={**self.by_part, part: replace(self.of(part), **changes)})
 
     def change_all(self, **changes: Any) -> HeldSettings:
-        """Return settings in which every part that knows a setting has it changed."""
+        """Return a copy with settings changed in every part that has them."""
         changed = self
         for part, settings in self.of_all().items():
-            known = {one.name for one in fields(settings)}
+            known = {field_.name for field_ in fields(settings)}
             changed = changed.change(part, **{k: v for k, v in changes.items() if k in known})
         return changed
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings for a manifest; each part's own are under its name."""
-        whole = {one.name: getattr(self, one.name) for one in fields(self)}
+        """Return the settings for a manifest; those of a part are under its name."""
+        whole = {field_.name: getattr(self, field_.name) for field_ in fields(self)}
         del whole["by_part"]
         return whole | {part: asdict(settings) for part, settings in self.of_all().items()}
 
 
 @dataclass(frozen=True)
 class Learned:
-    """The parts, trained on all labelled episodes, and what each said out of fold.
+    """The parts, trained on all labelled episodes, and their predictions out of fold.
 
-    The arrays are over the judged episodes: all that have a label, but for those of sources
-    that count little (such as simulated ones), which are only learned from.
+    The arrays cover the judged episodes: all with a label, except those of sources with a lower
+    weight (such as simulations), which are only for training.
     """
 
     data: HeldData  # the judged episodes
     seen: Observed  # all episodes of the judged sources, with a label or without
-    judged: Ints  # where the judged ones are among those
+    judged: Ints  # indices of the judged episodes in `seen`
     label: Floats
     weight: Floats
     margins: dict[str, Floats]  # log-odds of each part, out of fold
     feature_set: str
     parts: dict[str, Part]
     rates: ReasonRates
-    trained: dict[str, Any]  # for people
+    trained: dict[str, Any]  # description of the training data
     data_hash: str
     notes: dict[str, Any]
 
     def waits(self) -> Floats:
         """Return how much longer than "now" each job stayed on hold, as a logarithm.
 
-        "Now" is the first quartile of waiting times. Where the time of the release is not
-        known, or a repair decided it, the job counts as released now.
+        "Now" is the first quartile of waiting times. A job counts as released now if the time of
+        its release is not known, or if it was repaired.
         """
         seconds = (self.data.released - self.data.time) / 1e6
         known = (self.data.released >= 0) & ~self.data.changed
@@ -132,8 +133,8 @@ class Trained:
 
     model: HeldModel
     label: Floats  # of the judged episodes
-    p: Floats  # what the model says of them, out of fold and calibrated
-    reference: Arrays  # what drift is measured against
+    p: Floats  # the model's predictions for them, out of fold and calibrated
+    reference: Arrays  # to measure drift against
     notes: dict[str, Any]
 
 
@@ -148,9 +149,9 @@ def train(
     progress: bool = False,
     work: Path | None = None,
 ) -> Trained:
-    """Train a model on the labelled episodes; `weight` is how much each episode counts.
+    """Train a model on labelled episodes; `weight` is the weight of each episode.
 
-    Parts keep their state in the directory `work`, and resume from it after a kill.
+    Parts save their state in the directory `work`, and resume from it after a kill.
     """
     began = time.monotonic()
     learned = learn(
@@ -195,7 +196,7 @@ def learn(
         progress,
     )
     fitted = {part: kind_of(part).train(training) for part in settings.parts}
-    notes |= {part: dict(one.notes) for part, one in fitted.items() if one.notes}
+    notes |= {part: dict(result.notes) for part, result in fitted.items() if result.notes}
     whole = np.flatnonzero(counts_fully)
     return Learned(
         data=data.take(rows[judged]),
@@ -203,9 +204,9 @@ def learn(
         judged=np.searchsorted(whole, rows[judged]),
         label=training.label[judged],
         weight=to_stack[rows][judged] / to_stack[rows][judged].mean(),
-        margins={part: one.margins[judged] for part, one in fitted.items()},
+        margins={part: result.margins[judged] for part, result in fitted.items()},
         feature_set=_feature_set(fitted, settings),
-        parts={part: one.part for part, one in fitted.items()},
+        parts={part: result.part for part, result in fitted.items()},
         rates=training.rates(np.arange(len(training))),
         trained={
             **data.summary(),
@@ -218,10 +219,10 @@ def learn(
 
 
 def _with_repairs(data: HeldData, settings: HeldSettings) -> HeldData:
-    """Count repaired jobs as failed, where the settings ask for it.
+    """Count repaired jobs as failed, if the settings say so.
 
-    In the recordings one in nine would have succeeded as it was. To know nothing of them would
-    be worse: those that are repaired are mostly the hopeless ones.
+    In the recordings one in nine would have succeeded as is. Leaving them out biases the data the
+    other way: people mostly repair hopeless jobs.
     """
     if not settings.repaired_failed:
         return data
@@ -231,33 +232,33 @@ def _with_repairs(data: HeldData, settings: HeldSettings) -> HeldData:
 def _weights(
     data: HeldData, given: Floats, settings: HeldSettings, notes: dict[str, Any], say: Say
 ) -> tuple[Floats, Floats]:
-    """Return how much each episode counts when parts are trained, and when they are stacked."""
+    """Return the weight of each episode for training parts, and for fitting the stack."""
     if not settings.propensity:
         return given, given
     estimate = propensity.estimate(data, settings.seed)
     notes["propensity"] = {"roc_auc": estimate.roc_auc, "effective_share": estimate.effective}
     say(
-        f"labels are foreseen with ROC AUC {estimate.roc_auc:.2f}; weighted by that, the "
-        f"labelled episodes are worth {estimate.effective:.0%} of their number"
+        f"which holds have a label is predicted with ROC AUC {estimate.roc_auc:.2f}; the weights "
+        f"leave an effective sample size of {estimate.effective:.0%}"
     )
     return given * estimate.weight**_PARTS_POWER, given * estimate.weight
 
 
 def _feature_set(fitted: Mapping[str, Fitted], settings: HeldSettings) -> str:
     """Return the set of features that a part chose, else the first of the settings."""
-    chosen = [one.feature_set for one in fitted.values() if one.feature_set is not None]
-    return chosen[0] if chosen else settings.feature_sets[0]
+    sets = [result.feature_set for result in fitted.values()]
+    return next((name for name in sets if name is not None), settings.feature_sets[0])
 
 
 def assemble(
     learned: Learned, settings: HeldSettings, parts: Sequence[str], name: str = ""
 ) -> Trained:
-    """Make a model of some of the parts: stack, calibration, abstention and thresholds."""
+    """Build a model from some of the parts: stack, calibration, abstention and thresholds."""
     label, weight, kin = learned.label, learned.weight, learned.data.kin
     margins = {part: learned.margins[part] for part in parts}
     weights, bias, margin = _stack(margins, learned.waits(), label, weight)
     chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
-    # What the model says at the hold: of the wait that followed it knows nothing.
+    # The answer at the time of the hold, when the wait is not known.
     now = stack.combine({part: margins[part] for part in weights}, weights, bias)
     p = chosen(now)
     lines = thresholds.choose(p, label, thresholds.job_costs(learned.data.features, FEATURE_NAMES))
@@ -298,7 +299,7 @@ def save(
 ) -> manifest.Manifest:
     """Write a trained model and its manifest."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_arrays(directory / drift.FILE, trained.reference)
+    save_arrays(directory / drift.REFERENCE_FILE, trained.reference)
     return held.save(
         trained.model,
         directory,
@@ -313,7 +314,7 @@ def save(
 
 
 def validation_figures(trained: Trained) -> dict[str, float]:
-    """Return the figures on the episodes that each fold left out, for the manifest."""
+    """Return the figures on out-of-fold predictions, for the manifest."""
     names = ("n_test", "base_rate", *OF_PROBABILITIES, "accuracy")
     return figures(trained.label, trained.p, names)
 
@@ -321,11 +322,11 @@ def validation_figures(trained: Trained) -> dict[str, float]:
 def _stack(
     parts: dict[str, Floats], waits: Floats, label: Floats, weight: Floats
 ) -> tuple[dict[str, float], float, Floats]:
-    """Fit the stack, without the parts that would hardly count.
+    """Fit the stack, leaving out parts with next to no weight.
 
-    How long people waited before the release is fitted beside the parts and then left out: what
-    remains is the answer for a release now. Returns weights, bias, and the log-odds of each
-    episode as it was released.
+    The wait before the release is fitted beside the parts and then left out: what remains is the
+    answer for a release now. Returns weights, bias, and the log-odds of each episode with its
+    actual wait.
     """
     kept = dict(parts)
     while True:
@@ -338,12 +339,12 @@ def _stack(
 
 
 def _most_steps(settings: HeldSettings) -> int:
-    """Return how many steps the part with the longest view looks at; at least two."""
-    return max([2, *(getattr(one, "max_steps", 2) for one in settings.of_all().values())])
+    """Return the number of steps of the part that uses most; at least two."""
+    return max([2, *(getattr(part, "max_steps", 2) for part in settings.of_all().values())])
 
 
 def _seeds(settings: HeldSettings) -> dict[str, int]:
-    return {part: one.seed for part, one in settings.of_all().items() if hasattr(one, "seed")}
+    return {part: own.seed for part, own in settings.of_all().items() if hasattr(own, "seed")}
 
 
 def _second(microseconds: int) -> str:

@@ -1,7 +1,6 @@
-"""The rows of a training as its parts see them: folds, weights, and derived columns.
+"""The rows of a training, as its parts see them: folds, weights and derived columns.
 
-A fold is a whole access point where there are several, else a stretch of time; kin stay together
-in both cases.
+A fold is an access point if there are several, else a period of time. Kin share a fold.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ Bools = npt.NDArray[np.bool_]
 Table = npt.NDArray[np.float32]
 Say = Callable[[str], None]
 
-ONLY_LEARNED = -1  # in place of a fold's number
+ONLY_LEARNED = -1  # in place of a fold: rows to learn from, not to evaluate on
 
 
 def folds_of(data: HeldData, rows: Ints, count: int) -> Ints:
-    """Return which fold each of some rows is in."""
+    """Return the fold of each row."""
     source = data.source[rows].astype(np.int64)
     sizes = np.bincount(source, minlength=len(data.sources))
     if np.count_nonzero(sizes >= len(rows) / 10) >= 2:
         return np.unique(source, return_inverse=True)[1]
     first = _first_of_kin(data, rows)
-    # Kin share the time of the first of them, so that they share the fold.
+    # All kin get the time of their first hold, and so the same fold.
     borders = np.quantile(first, np.arange(1, count) / count)
     return np.searchsorted(borders, first, side="left")
 
 
 def later_ones(data: HeldData, rows: Ints, share: float) -> Bools:
-    """Tell which rows are the later ones of their source; kin go with the first of them."""
+    """Tell which rows are the latest of their source; kin count at their first hold."""
     later = np.zeros(len(rows), np.bool_)
     for source in np.unique(data.source[rows]).tolist():
         own = np.flatnonzero(data.source[rows] == source)
@@ -54,7 +53,7 @@ def later_ones(data: HeldData, rows: Ints, share: float) -> Bools:
 
 
 def _first_of_kin(data: HeldData, rows: Ints) -> Ints:
-    """Return for each row when the first of its kin among the rows was held."""
+    """Return the time of the first hold among each row's kin."""
     _, which = np.unique(data.kin[rows], return_inverse=True)
     first = np.full(int(which.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, which, data.time[rows])
@@ -64,16 +63,16 @@ def _first_of_kin(data: HeldData, rows: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Training:
-    """The labelled rows of a training; places are places among these rows."""
+    """The labelled rows of a training; a place is an index into these rows."""
 
     data: HeldData
     rows: Ints
     label: Floats
     weight: Floats
-    fold: Ints  # ONLY_LEARNED where a row is learned from and never judged
+    fold: Ints  # ONLY_LEARNED: learned from, never evaluated on
     settings: HeldSettings
     say: Say = lambda _text: None
-    states: Path | None = None  # where a part may keep its state, to go on from after a kill
+    states: Path | None = None  # directory for the states from which parts resume
     tracker: Tracker | None = None
     progress: bool = False
 
@@ -82,12 +81,12 @@ class Training:
 
     @property
     def judged(self) -> Ints:
-        """The places that folds leave out in turn."""
+        """The places that the folds leave out in turn."""
         return np.flatnonzero(self.fold != ONLY_LEARNED)
 
     @property
     def several(self) -> bool:
-        """Tell whether the folds are access points."""
+        """Tell whether each fold is an access point."""
         source, fold = self.data.source[self.rows[self.judged]], self.fold[self.judged]
         return len(np.unique(source)) > 1 and all(
             len(np.unique(source[fold == nth])) == 1 for nth in np.unique(fold)
@@ -104,28 +103,31 @@ class Training:
         """Split places into the earlier and the later ones."""
         late = later_ones(self.data, self.rows[places], self.settings.later)
         if len(np.unique(self.label[places[late]])) < 2:
-            late = np.arange(len(places)) % 4 == 3  # too few to be choosy
+            late = np.arange(len(places)) % 4 == 3  # too few for a split by time
         return places[~late], places[late]
 
     def later(self, places: Ints) -> Ints:
-        """Return the later ones of some places."""
+        """Return the later ones of these places."""
         return places[later_ones(self.data, self.rows[places], self.settings.later)]
 
     def take(self, places: Ints) -> HeldData:
-        """Return the episodes at some places."""
+        """Return the episodes at these places."""
         return self.data.take(self.rows[places])
 
     def features(self, places: Ints | None = None) -> Table:
-        """Return rows of the feature table; all of them when no places are named."""
+        """Return rows of the feature table; all rows without places."""
         table: Table = self.data.features[self.rows if places is None else self.rows[places]]
         return table
 
     def rates(self, places: Ints) -> ReasonRates:
-        """Learn from some places how reasons ended."""
+        """Count outcomes by hold reason at these places."""
         return ReasonRates.learn(self.features(places), self.label[places], self.weight[places])
 
     def derived(self, places: Ints, rates: ReasonRates, learned: bool) -> Table:
-        """Return the derived columns; where the rates come from the same rows, without kin."""
+        """Return the derived columns; `learned` if the rates come from these places.
+
+        Then each row's own kin are not counted.
+        """
         table = self.features(places)
         without = None
         if learned:
@@ -134,7 +136,7 @@ class Training:
         return derive(table, rates.chances(table, without))
 
     def inputs(self, places: Ints, rates: ReasonRates, learned: bool) -> PartInputs:
-        """Return all that a part may look at; see `derived` for `learned`."""
+        """Return the inputs of a part; see `derived` for `learned`."""
         return PartInputs.prepare(
             Inputs.of(self.take(places)), self.derived(places, rates, learned)
         )

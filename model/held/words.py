@@ -1,4 +1,4 @@
-"""Features and events in words, for explanations."""
+"""Describe features and events in words, for explanations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEANINGS = {feature.name: (feature.meaning, feature.unit) for feature in HOLD_F
 
 
 def feature_words(name: str, value: float) -> str:
-    """Say a feature and its value in words."""
+    """Describe a feature and its value."""
     if name in DERIVED:
         if name.endswith("_chance"):
             return f"{DERIVED[name][0]}: {sigmoid(np.array([value]))[0]:.0%}"
@@ -31,7 +31,7 @@ def feature_words(name: str, value: float) -> str:
 
 
 def event_words(step: npt.NDArray[np.float32], spec: TensorSpec) -> tuple[str, str, float]:
-    """Return an event's name, what it was in words, and the seconds from it to the hold."""
+    """Return an event's name, its description, and the seconds from it to the hold."""
     kinds = [column for column in spec.columns if column.startswith("is_")]
     marked = [name for name in kinds if step[spec.column(name)] > 0]
     name = marked[0].removeprefix("is_") if marked else "other"
@@ -45,7 +45,7 @@ def event_words(step: npt.NDArray[np.float32], spec: TensorSpec) -> tuple[str, s
 
 
 def duration(seconds: float) -> str:
-    """Say a length of time in its largest fitting unit."""
+    """Format a length of time in the largest unit that fits."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""From log-odds to probabilities and back."""
+"""Convert log-odds to probabilities and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sigmoid(margin: Floats) -> Floats:
 
 
 def logit(p: Floats) -> Floats:
-    """Return log-odds, kept finite."""
+    """Return log-odds; probabilities are clipped so that these stay finite."""
     clipped = np.clip(p, 1e-6, 1 - 1e-6)
     margin: Floats = np.log(clipped) - np.log1p(-clipped)
     return margin

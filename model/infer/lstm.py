@@ -1,4 +1,4 @@
-"""NumPy evaluation of an LSTM over the events of a held job, and what each event did."""
+"""Evaluate an LSTM over the events of a held job with NumPy, and the effect of each event."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 
-KINDS = tuple(index for index, column in enumerate(STEP_COLUMNS) if column.name.startswith("is_"))
-_INDEXED = ("code", "family", "template")  # columns that are numbers of things, not amounts
-CODES, FAMILY_PLACES = 64, 64  # places of their embeddings; what is above shares the last one
+EVENT_COLUMNS = tuple(
+    index for index, column in enumerate(STEP_COLUMNS) if column.name.startswith("is_")
+)
+_INDEXED = ("code", "family", "template")  # columns that are ids, not amounts
+CODES, FAMILY_PLACES = 64, 64  # sizes of their embeddings; larger values share the last row
 NUMBERS = tuple(
     index
     for index, column in enumerate(STEP_COLUMNS)
-    if index not in KINDS and column.name not in _INDEXED
+    if index not in EVENT_COLUMNS and column.name not in _INDEXED
 )
 _CODE, _FAMILY, _TEMPLATE = (
     next(index for index, column in enumerate(STEP_COLUMNS) if column.name == name)
@@ -29,8 +31,8 @@ _CODE, _FAMILY, _TEMPLATE = (
 
 
 def step_indices(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Return kind of event, code, family and template of each step, as places of embeddings."""
-    kinds = steps[:, KINDS]
+    """Return the embedding indices of each step: kind of event, code, family, template."""
+    kinds = steps[:, EVENT_COLUMNS]
     kind = np.where(kinds.max(axis=1, initial=0.0) > 0, 1 + np.argmax(kinds, axis=1), 0)
     return np.stack(
         (
@@ -48,33 +50,33 @@ class LstmNetwork:
     """A trained LSTM as plain arrays: embeddings and numbers, LSTM layers, pooling, head.
 
     Arrays are float32, as in training. `embeddings` are tables by kind of event, code, family
-    and template; a table with no columns is one that the model does without.
+    and template; a table without columns is not used.
     """
 
     embeddings: tuple[npt.NDArray[np.float32], ...]
     mean: npt.NDArray[np.float32]  # of the numbers, over the training steps
     scale: npt.NDArray[np.float32]
     layers: tuple[tuple[npt.NDArray[np.float32], ...], ...]  # W_ih, W_hh, b of each
-    attention: tuple[npt.NDArray[np.float32], ...]  # W, b, v; none: the last state alone
+    attention: tuple[npt.NDArray[np.float32], ...]  # W, b, v; empty: only the last state is used
     head: tuple[npt.NDArray[np.float32], ...]  # W, b; output 0 is success
     max_steps: int
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by name."""
-        found: dict[str, npt.NDArray[Any]] = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             f"embedding_{index}": table for index, table in enumerate(self.embeddings)
         }
-        found |= {"mean": self.mean, "scale": self.scale}
+        arrays |= {"mean": self.mean, "scale": self.scale}
         for index, layer in enumerate(self.layers):
-            found |= {f"layer_{index}_{part}": array for part, array in enumerate(layer)}
-        found |= {f"attention_{part}": array for part, array in enumerate(self.attention)}
-        found |= {f"head_{part}": array for part, array in enumerate(self.head)}
-        found["max_steps"] = np.array(self.max_steps, np.int64)
-        return found
+            arrays |= {f"layer_{index}_{part}": array for part, array in enumerate(layer)}
+        arrays |= {f"attention_{part}": array for part, array in enumerate(self.attention)}
+        arrays |= {f"head_{part}": array for part, array in enumerate(self.head)}
+        arrays["max_steps"] = np.array(self.max_steps, np.int64)
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> LstmNetwork:
-        """Take over what `arrays` returned; checks that the sizes fit each other."""
+        """Read what `arrays` returned, and check that the sizes match."""
         layers = sum(name.startswith("layer_") for name in arrays) // 3
         try:
             network = cls(
@@ -94,7 +96,7 @@ class LstmNetwork:
             network.margins(np.zeros((1, len(STEP_COLUMNS)), np.float32), np.array([0, 1]))
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise UnusableModel(
-                f"the arrays of the LSTM do not fit each other ({error}); train the model again"
+                f"the sizes of the LSTM's arrays do not match ({error}); train the model again"
             ) from error
         return network
 
@@ -111,16 +113,16 @@ class LstmNetwork:
         end = offsets[1:]
         begin = np.maximum(offsets[:-1], end - self.max_steps)
         lengths = end - begin
-        found = np.zeros((len(lengths), len(self.head[1])), np.float32)
-        # Episodes of like length go together, so that little is padded.
+        outputs = np.zeros((len(lengths), len(self.head[1])), np.float32)
+        # Episodes of similar length go together, to keep padding small.
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(order), block):
             rows = order[start : start + block]
             size = lengths[rows]
             first = np.cumsum(size) - size
             chosen = np.repeat(begin[rows] - first, size) + np.arange(int(size.sum()))
-            found[rows] = self._forward(steps[chosen], first, size)
-        return found
+            outputs[rows] = self._forward(steps[chosen], first, size)
+        return outputs
 
     def _forward(
         self,
@@ -128,13 +130,12 @@ class LstmNetwork:
         first: npt.NDArray[np.int64],
         size: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.float32]:
-        """Run a block of episodes whose steps stand one behind the other."""
+        """Evaluate a block of episodes whose steps are concatenated."""
         indices = step_indices(steps)
         numbers = (steps[:, NUMBERS] - self.mean) / self.scale
         columns = [table[indices[:, nth]] for nth, table in enumerate(self.embeddings)]
         inputs = np.concatenate([*columns, numbers], axis=1)
-        # Axes: (step, episode). What stands behind an episode's end is its last step again;
-        # nothing looks at it.
+        # Axes: (step, episode). Episodes are padded with their last step, which is ignored.
         rank = np.arange(max(1, int(size.max(initial=0))))[:, None]
         place = np.maximum(first + np.minimum(rank, size - 1), 0)
         weight, state, bias = self.layers[0]
@@ -154,14 +155,13 @@ class LstmNetwork:
             last = np.concatenate((last, np.einsum("sn,snh->nh", share, states)), axis=1)
         last[size == 0] = 0
         weight, bias = self.head
-        found: npt.NDArray[np.float32] = (last @ weight.T + bias).astype(np.float32)
-        return found
+        outputs: npt.NDArray[np.float32] = (last @ weight.T + bias).astype(np.float32)
+        return outputs
 
     def occlusion(self, tensor: npt.NDArray[np.float32]) -> Floats:
-        """Return, for each step of one episode, how the log-odds fall when it is left out.
+        """Return, for each step of one episode, how far the log-odds fall without it.
 
-        The hold itself is the last step: without it there is nothing to ask about, so that it
-        is left out like the others, and what remains is the history alone.
+        The last step is the hold itself. It is left out like the others: the history remains.
         """
         tensor = tensor[-self.max_steps :]
         count = len(tensor)
@@ -170,8 +170,8 @@ class LstmNetwork:
             return np.zeros(count)
         kept = np.arange(count - 1) + (np.arange(count - 1) >= np.arange(count)[:, None])
         without = tensor[kept.reshape(-1)]
-        found: Floats = whole - self.margins(without, np.arange(count + 1) * (count - 1))
-        return found
+        falls: Floats = whole - self.margins(without, np.arange(count + 1) * (count - 1))
+        return falls
 
 
 def _lstm_layer(
@@ -179,9 +179,8 @@ def _lstm_layer(
 ) -> npt.NDArray[np.float32]:
     """Return the states of one layer; axes: (step, episode, feature), gates i, f, g, o.
 
-    `projected` is what the inputs give to the gates. The logistic function is taken by way of
-    tanh, which cannot overflow: with the halving of its argument done beforehand, one tanh
-    serves all four gates.
+    `projected` is the inputs' contribution to the gates. The logistic function is computed with
+    tanh, which cannot overflow. Its argument is halved beforehand, so one tanh serves all gates.
     """
     steps, count, _ = projected.shape
     width = weight_state.shape[1]
@@ -192,15 +191,15 @@ def _lstm_layer(
     weight = np.ascontiguousarray(weight_state.T * half)
     cell = np.zeros((count, width), np.float32)
     gates = np.empty((count, 4 * width), np.float32)
-    found = np.zeros((steps + 1, count, width), np.float32)
+    states = np.zeros((steps + 1, count, width), np.float32)
     for step in range(steps):
-        np.matmul(found[step], weight, out=gates)
+        np.matmul(states[step], weight, out=gates)
         gates += projected[step]
         np.tanh(gates, out=gates)
         gates *= half
         gates += shift
         cell *= gates[:, width : 2 * width]
         cell += gates[:, :width] * gates[:, 2 * width : 3 * width]
-        np.tanh(cell, out=found[step + 1])
-        found[step + 1] *= gates[:, 3 * width :]
-    return found[1:]
+        np.tanh(cell, out=states[step + 1])
+        states[step + 1] *= gates[:, 3 * width :]
+    return states[1:]

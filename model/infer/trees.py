@@ -1,4 +1,4 @@
-"""NumPy evaluation of boosted trees, and their exact SHAP values."""
+"""Evaluate boosted trees with NumPy, and their exact SHAP values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ARRAYS = (
 )
 
 
-# Many rows are taken through small trees split by split; see TreeEnsemble._add_trees.
+# Many rows go through small trees split by split; see TreeEnsemble._add_trees.
 MANY_ROWS, ROWS_AT_ONCE, SMALL_TREE = 512, 8192, 64
 
 
@@ -40,9 +40,9 @@ MANY_ROWS, ROWS_AT_ONCE, SMALL_TREE = 512, 8192, 64
 class TreeEnsemble:
     """Boosted trees as flat arrays of nodes; leaves have feature -1.
 
-    A row goes left where its feature is below the threshold (compared as float32, as XGBoost
-    does), and where the feature is missing (NaN) as `missing_left` says. Each tree adds its
-    leaf's value to one output's margin.
+    A row goes left if its feature is below the threshold (compared as float32, as in XGBoost); if
+    the feature is missing (NaN), `missing_left` decides. Each tree adds the value of its leaf to
+    the margin of one output.
     """
 
     feature: Ints
@@ -58,12 +58,12 @@ class TreeEnsemble:
 
     @classmethod
     def from_xgboost(cls, booster: Any) -> TreeEnsemble:
-        """Take over the trees of an `xgboost.Booster` with a logistic or softmax objective."""
+        """Convert an `xgboost.Booster` with a logistic, softmax or regression objective."""
         return cls.from_xgboost_json(bytes(booster.save_raw("json")))
 
     @classmethod
     def from_xgboost_json(cls, raw: bytes) -> TreeEnsemble:
-        """Take over the trees of a model in XGBoost's JSON format."""
+        """Convert a model in XGBoost's JSON format."""
         learner = json.loads(raw)["learner"]
         objective = learner["objective"]["name"]
         outputs = max(1, int(learner["learner_model_param"]["num_class"]))
@@ -76,12 +76,12 @@ class TreeEnsemble:
             base = np.log(base) - np.log1p(-base)
         elif not objective.startswith(("multi:soft", "reg:", "binary:logitraw")):
             raise UnusableModel(
-                f"objective {objective} cannot be exported; "
+                f"cannot export objective {objective}; "
                 "use binary:logistic, multi:softprob or reg:squarederror"
             )
         booster = learner["gradient_booster"]
         if "model" not in booster or booster.get("name") != "gbtree":
-            raise UnusableModel(f"booster {booster.get('name')} cannot be exported; use gbtree")
+            raise UnusableModel(f"cannot export booster {booster.get('name')}; use gbtree")
         model = booster["model"]
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _ARRAYS[:7]}
         roots = []
@@ -115,19 +115,19 @@ class TreeEnsemble:
     @classmethod
     def average(cls, ensembles: list[TreeEnsemble]) -> TreeEnsemble:
         """Return one ensemble whose margin is the mean of these ensembles' margins."""
-        offsets = np.cumsum([0, *(len(one.feature) for one in ensembles)])
+        offsets = np.cumsum([0, *(len(ensemble.feature) for ensemble in ensembles)])
         share = 1.0 / len(ensembles)
 
         def children(name: str) -> Ints:
             return np.concatenate(
                 [
-                    np.where(getattr(one, name) < 0, -1, getattr(one, name) + offset)
-                    for one, offset in zip(ensembles, offsets[:-1], strict=True)
+                    np.where(getattr(ensemble, name) < 0, -1, getattr(ensemble, name) + offset)
+                    for ensemble, offset in zip(ensembles, offsets[:-1], strict=True)
                 ]
             ).astype(np.int32)
 
         def joined(name: str) -> npt.NDArray[Any]:
-            return np.concatenate([getattr(one, name) for one in ensembles])
+            return np.concatenate([getattr(ensemble, name) for ensemble in ensembles])
 
         return cls(
             feature=joined("feature"),
@@ -139,7 +139,7 @@ class TreeEnsemble:
             cover=joined("cover"),
             roots=children("roots"),
             output=joined("output"),
-            base_margin=np.mean([one.base_margin for one in ensembles], axis=0),
+            base_margin=np.mean([ensemble.base_margin for ensemble in ensembles], axis=0),
         )
 
     def arrays(self) -> dict[str, Any]:
@@ -156,18 +156,18 @@ class TreeEnsemble:
         arrays = load_arrays(path)
         if missing := [name for name in _ARRAYS if name not in arrays]:
             raise UnusableModel(
-                f"{path}: not a tree model, it has no {', '.join(missing)}; train it again"
+                f"{path}: not a tree model: {', '.join(missing)} missing; train it again"
             )
         return cls(**{name: arrays[name] for name in _ARRAYS})
 
     @property
     def outputs(self) -> int:
-        """How many margins each row has: 1, or the number of classes."""
+        """Number of margins per row: 1, or the number of classes."""
         return len(self.base_margin)
 
     @cached_property
     def depth(self) -> int:
-        """Splits on the longest way from a root to a leaf."""
+        """Number of splits on the longest path from a root to a leaf."""
         nodes, depth = self.roots, 0
         while True:
             nodes = nodes[self.feature[nodes] >= 0]
@@ -181,7 +181,7 @@ class TreeEnsemble:
         values = np.atleast_2d(np.asarray(rows, dtype=np.float32))
         margins = np.tile(self.base_margin, (len(values), 1))
         if len(values) >= MANY_ROWS and len(self.feature) <= SMALL_TREE * len(self.roots):
-            # Kept from one part to the next: memory that is given back is slow to come again.
+            # Reused for all blocks: allocating memory again is slow.
             masks = np.empty((max(self._splits[-1]) + 1, min(len(values), ROWS_AT_ONCE)), np.int32)
             for start in range(0, len(values), ROWS_AT_ONCE):
                 self._add_trees(values[start : start + ROWS_AT_ONCE], margins[start:], masks)
@@ -203,11 +203,11 @@ class TreeEnsemble:
         return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
     def contributions(self, row: npt.ArrayLike, features: int, output: int = 0) -> Floats:
-        """Return each feature's share of one row's margin, and the expected margin at the end.
+        """Return each feature's share of one row's margin, and last the expected margin.
 
-        These are exact path-dependent SHAP values, the same as XGBoost's `pred_contribs`: a
-        feature that a coalition lacks lets the row go both ways, by training weight. They add
-        up to `predict_margin`.
+        These are exact path-dependent SHAP values, the same as XGBoost's `pred_contribs`: at a
+        split on a feature outside the coalition the row goes both ways, by training weight. They
+        add up to `predict_margin`.
         """
         values = np.asarray(row, dtype=np.float32).reshape(-1)
         paths = self._paths
@@ -223,21 +223,22 @@ class TreeEnsemble:
         np.minimum.at(hot, (paths.leaf, paths.slot), follows)
         leaf_value = np.where(kept, self.value[paths.leaf_node], 0.0)
         shares = leaf_value[:, None] * (hot - paths.cold) * _shapley_weights(hot, paths.cold)
-        found = np.zeros(features + 1)
+        values_by_feature = np.zeros(features + 1)
         used = paths.slot_feature >= 0
-        np.add.at(found, paths.slot_feature[used], shares[used])
-        found[features] = self.base_margin[output] + np.sum(
+        np.add.at(values_by_feature, paths.slot_feature[used], shares[used])
+        values_by_feature[features] = self.base_margin[output] + np.sum(
             leaf_value * np.prod(paths.cold, axis=1)
         )
-        return found
+        return values_by_feature
 
     def _add_trees(self, values: npt.NDArray[np.float32], margins: Floats, masks: Ints) -> None:
-        """Add what each tree gives to many rows, split by split; `masks` is room to work in.
+        """Add each tree's value to the margins of many rows, split by split.
 
-        All rows go through every split of a small tree in less time than it takes to look up
-        for each row which split is its next. Trees ask the same questions again and again, so
-        each is answered once; and of two leaves one is chosen by their bits, since that takes
-        no branch: r ^ ((l ^ r) & mask) is l where the mask is all ones, and r where it is zero.
+        Sending all rows through every split of a small tree is faster than looking up the next
+        split of each row. The same question (feature, threshold, missing) occurs in many trees
+        and is answered once. Of two leaves, bit operations choose one without a branch:
+        r ^ ((l ^ r) & mask) is l where the mask is all ones, and r where it is zero. `masks` is
+        scratch memory.
         """
         columns = np.ascontiguousarray(values.T)
         missing = np.isnan(columns)
@@ -258,14 +259,15 @@ class TreeEnsemble:
         def reached(node: int) -> Any:
             if feature[node] < 0:
                 return leaf[node]
-            one, other = left[node], right[node]
-            # A leaf is looked up here: a call for each would take longer than the rest.
-            first = leaf[one] if feature[one] < 0 else reached(one)
-            second = leaf[other] if feature[other] < 0 else reached(other)
+            below, above = left[node], right[node]
+            # Leaves are looked up here: calls for them would take longer than all the rest.
+            first = leaf[below] if feature[below] < 0 else reached(below)
+            second = leaf[above] if feature[above] < 0 else reached(above)
             question = questions[node]
-            found = (answers[question] if question in answers else answer(node)) & (first ^ second)
-            found ^= second
-            return found
+            mask = answers[question] if question in answers else answer(node)
+            bits = mask & (first ^ second)
+            bits ^= second
+            return bits
 
         with np.errstate(invalid="ignore"):
             for root, output in zip(self.roots.tolist(), self.output.tolist(), strict=True):
@@ -273,14 +275,15 @@ class TreeEnsemble:
 
     @cached_property
     def _splits(self) -> tuple[list[int], ...]:
-        """For every node its feature, its children, its value's bits and its question.
+        """Feature, children, bits of the value, and question of every node.
 
-        Nodes that ask the same question have the same number of it.
+        Nodes that ask the same question have the same question number.
         """
         asked = np.stack((self.feature, self.threshold, self.missing_left), axis=1)
         question = np.unique(asked, axis=0, return_inverse=True)[1].reshape(-1)
         bits = self.value.astype(np.float32).view(np.int32)
-        return tuple(one.tolist() for one in (self.feature, self.left, self.right, bits, question))
+        columns = (self.feature, self.left, self.right, bits, question)
+        return tuple(column.tolist() for column in columns)
 
     def _leaves(self, values: npt.NDArray[np.float32]) -> Ints:
         """Return the leaf that each row reaches in each tree."""
@@ -298,7 +301,7 @@ class TreeEnsemble:
 
     @cached_property
     def _paths(self) -> _Paths:
-        """Climb from every leaf to its root, and gather the splits by leaf and feature."""
+        """Climb from every leaf to its root, and collect the splits by leaf and feature."""
         count = len(self.feature)
         parent = np.full(count, -1, dtype=np.int64)
         inner = np.flatnonzero(self.feature >= 0)
@@ -349,7 +352,7 @@ class TreeEnsemble:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """The splits above every leaf. `cold` is how much training weight follows by itself."""
+    """The splits above every leaf. `cold` is the share of training weight that follows them."""
 
     leaf: npt.NDArray[np.int64]
     slot: npt.NDArray[np.int64]
@@ -365,8 +368,8 @@ def _shapley_weights(hot: Floats, cold: Floats) -> Floats:
     """Return, for each slot, the weighted sum over coalitions of the other slots.
 
     The coalitions of size k give the coefficient of x^k in the product of (cold + hot*x) over
-    the others. Slots that are not used have cold = hot = 1: players that change nothing, whose
-    presence leaves the Shapley values of the others as they are.
+    the others. Unused slots have cold = hot = 1: players without effect, which do not change the
+    Shapley values of the others.
     """
     leaves, width = hot.shape
     sums = np.zeros((leaves, width))

@@ -1,6 +1,6 @@
 """Versions of models, the gate between them, their manifests and cards.
 
-Other rooms use the names below; each is imported when it is asked for.
+Other rooms use the names below; each is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from condor_advice.model.registry.places import default_models_path as default_models_path
     from condor_advice.model.registry.versions import Registry as Registry
 
-MODULES = {
+_EXPORTS = {
     "GateResult": "gate",
     "Manifest": "manifest",
     "Registry": "versions",
     "STARTER": "places",
     "default_models_path": "places",
 }
-if not TYPE_CHECKING:  # a checker sees the imports above, and refuses names that do not exist
-    __getattr__ = lazily(__name__, MODULES)
+if not TYPE_CHECKING:  # type checkers use the imports above, and so reject unknown names
+    __getattr__ = lazily(__name__, _EXPORTS)

@@ -1,4 +1,4 @@
-"""A model's card: what it answers, what it was made from, how good it is, what it must not do."""
+"""A model's card: what it answers, its training data, its figures and its limits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from condor_advice.model.plots import PlotData, draw_all
 from condor_advice.model.registry.manifest import Manifest
 from condor_advice.model.registry.versions import CARD
 
-FILE = "card.md"
+CARD_FILE = "card.md"
 _WORDS = {
     "sources": "Sources",
     "episodes": "Hold episodes",
-    "labelled": "... learned from",
+    "labelled": "... trained on",
     "succeeded": "... of these, succeeded after a release as is",
-    "released_after_a_repair": "Released after a repair (not learned from)",
-    "never_released": "Never released (not learned from)",
-    "clusters": "Clusters, or larger groups of kin",
+    "released_after_a_repair": "Released after a repair (not trained on)",
+    "never_released": "Never released (not trained on)",
+    "clusters": "Clusters, or larger groups of related jobs",
     "from": "First hold",
     "until": "Last hold",
 }
@@ -33,13 +33,13 @@ def write(
     judged: PlotData | None = None,
     checked: Mapping[str, object] | None = None,
 ) -> Path:
-    """Write the card, with pictures where there are judged answers, into `directory`/card/."""
+    """Write the card into `directory`/card/, with plots if there are predictions to show."""
     place = directory / CARD
     place.mkdir(parents=True, exist_ok=True)
     pictures = draw_all(place, judged) if judged is not None else {}
     text = markdown(manifest, {caption: path.name for caption, path in pictures.items()}, checked)
-    replace_file(place / FILE, text)
-    return place / FILE
+    replace_file(place / CARD_FILE, text)
+    return place / CARD_FILE
 
 
 def markdown(
@@ -47,12 +47,12 @@ def markdown(
     pictures: Mapping[str, str] | None = None,
     checked: Mapping[str, object] | None = None,
 ) -> str:
-    """Return the card's text; `checked` is what the pictures were drawn from, in words."""
+    """Return the card's text; `checked` describes the data that the pictures show."""
     lines = [
         f"# Model {manifest.name}",
         "",
         "Answers one question: if this held job is released now, as it is, does it end with exit 0",
-        "without another hold? It gives a probability, an interval, and says when it is not sure.",
+        "without another hold? The answer has a probability, an interval, and whether it is sure.",
         "",
         "## Trained on",
         "",
@@ -69,21 +69,21 @@ def markdown(
         lines += [line for caption, file in pictures.items() for line in (_image(caption, file))]
     parts = manifest.model.get("weights")
     lines += [
-        "## What it must not be taken for",
+        "## Limits",
         "",
-        "- Releases are chosen by people. Where nobody ever released a kind of hold, the model has "
-        "seen no outcome of one.",
-        "- It knows what event logs tell. It does not know what was repaired outside of them.",
-        "- Figures are those of the data above. On another pool, look at `condor-advice status`: "
-        "it warns when holds or outcomes are unlike those of training.",
+        "- People choose what to release. The model has seen no outcome of a kind of hold that "
+        "nobody ever released.",
+        "- The model knows only what event logs show. They do not show repairs.",
+        "- The figures hold for the data above. On another pool, see `condor-advice status`: it "
+        "warns when holds or outcomes differ from those of training.",
         "",
         "## How it was made",
         "",
-        f"- Made {manifest.created}",
+        f"- Created {manifest.created}",
         *([f"- Weights of its parts: {_inline(parts)}"] if isinstance(parts, Mapping) else []),
         f"- Features: {len(manifest.features)}",
         f"- Seeds: {_inline(manifest.seeds)}",
-        f"- Made with: {_inline(manifest.libraries)}",
+        f"- Libraries: {_inline(manifest.libraries)}",
         "",
         "```json",
         json.dumps(dict(manifest.settings), indent=1, default=str),
@@ -100,8 +100,8 @@ def markdown(
 
 
 def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, float | int | None]]:
-    """Return the figures of each part that has plain ones, by the part's path."""
-    found: dict[str, dict[str, float | int | None]] = {}
+    """Return the figures of each part of the metrics, by the part's path."""
+    by_path: dict[str, dict[str, float | int | None]] = {}
 
     def walk(path: Sequence[str], values: Mapping[str, Any]) -> None:
         own = {
@@ -110,13 +110,13 @@ def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, float | int 
             if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         }
         if own:
-            found[", ".join(path) or "all"] = own
+            by_path[", ".join(path) or "all"] = own
         for name, value in values.items():
             if isinstance(value, Mapping):
                 walk([*path, str(name)], value)
 
     walk([], metrics)
-    return found
+    return by_path
 
 
 def _metrics(metrics: Mapping[str, Any]) -> list[str]:
@@ -129,7 +129,7 @@ def _metrics(metrics: Mapping[str, Any]) -> list[str]:
     for name, values in parts.items():
         groups.setdefault(tuple(values), []).append(name)
     for columns, names in groups.items():
-        lines.append("| | " + " | ".join(one.replace("_", " ") for one in columns) + " |")
+        lines.append("| | " + " | ".join(column.replace("_", " ") for column in columns) + " |")
         lines.append("|---|" + "---:|" * len(columns))
         for name in names:
             cells = " | ".join(number(value) for value in parts[name].values())
@@ -139,10 +139,10 @@ def _metrics(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _repaired(manifest: Manifest) -> dict[str, str]:
-    """Say what became of episodes that were released after a repair, as the settings have it."""
+    """Return the words for episodes released after a repair, which depend on the settings."""
     if not manifest.settings.get("repaired_failed"):
         return {}
-    return {"released_after_a_repair": "... released after a repair, and taken for failed as is"}
+    return {"released_after_a_repair": "... released after a repair, counted as failures"}
 
 
 def _list(values: Mapping[str, object], words: Mapping[str, str] | None = None) -> list[str]:
@@ -155,7 +155,7 @@ def _list(values: Mapping[str, object], words: Mapping[str, str] | None = None) 
 
 def _inline(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {number(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {number(entry)}" for name, entry in value.items()) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return number(value)

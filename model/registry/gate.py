@@ -1,8 +1,8 @@
 """The gate: a model replaces the current one only if it is not worse on the newest episodes.
 
-Both answer for the same episodes, which neither was trained on. Their Brier scores are compared
-by a paired bootstrap that draws whole kin (clusters, DAGs, batches): what happens to one job of
-a cluster happens to the others, so single episodes would make chance look like knowledge.
+Both models predict the same episodes, newer than the candidate's training. A paired bootstrap
+compares their Brier scores. It draws whole kin groups (clusters, DAGs, batches): jobs of a cluster
+share their fate, and drawing single episodes would make the intervals too narrow.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ROUNDS = 2000
+BOOTSTRAP_ROUNDS = 2000
 LEVEL = 0.95
-# A Brier score this much higher is still "not worse": less than what the choice of a seed does.
+# A Brier score up to this much higher is "not worse": the choice of a seed changes it by more.
 TOLERANCE = 0.01
-MIN_KIN = 20  # with fewer, a bootstrap over them says nothing
-MIN_EPISODES = 50
-WINDOW_SHARE = 0.2  # of the labelled episodes, the newest, are kept to judge by
+MIN_KIN = 20  # a bootstrap over fewer groups means nothing
+MIN_WINDOW_EPISODES = 50
+WINDOW_SHARE = 0.2  # of the labelled episodes: the newest, kept for the comparison
 
 
 class Answers(Protocol):
-    """What the gate needs of a model."""
+    """A model, as the gate uses it."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the model."""
         ...
 
     @property
     def trained(self) -> Mapping[str, Any]:
-        """What it was trained on."""
+        """A description of its training data."""
         ...
 
     def predict(self, inputs: Inputs) -> Predictions:
-        """Answer for episodes."""
+        """Predict the success of holds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What the comparison found, with its figures; differences are candidate minus current."""
+    """The result of a comparison; differences are candidate minus current."""
 
     current: str
     candidate: str
     verdict: str  # "better", "not worse", "worse" or "unclear"
-    reason: str  # one sentence for people
+    reason: str  # one sentence
     episodes: int = 0
     kin: int = 0
     begins: str | None = None
@@ -75,7 +75,7 @@ class GateResult:
     log_loss_interval: tuple[float, float] | None = None
     roc_auc_current: float | None = None
     roc_auc_candidate: float | None = None
-    rounds: int = ROUNDS
+    rounds: int = BOOTSTRAP_ROUNDS
     seed: int = 0
 
     @property
@@ -94,12 +94,12 @@ def compare(
     window: HeldData,
     *,
     tolerance: float = TOLERANCE,
-    rounds: int = ROUNDS,
+    rounds: int = BOOTSTRAP_ROUNDS,
     seed: int = 0,
 ) -> GateResult:
     """Compare two models on the labelled episodes of a window.
 
-    Episodes from before the end of the candidate's training are left out: it has seen them.
+    Episodes from before the end of the candidate's training are left out.
     """
     result = GateResult(
         current.name, candidate.name, "unclear", "", tolerance=tolerance, rounds=rounds, seed=seed
@@ -112,18 +112,20 @@ def compare(
     if len(data):
         result = replace(result, begins=_when(data.time.min()), ends=_when(data.time.max()))
     kin = np.unique(data.kin, return_inverse=True)[1]
-    kinds = int(kin.max(initial=-1)) + 1
-    result = replace(result, episodes=len(data), kin=kinds)
-    if len(data) < MIN_EPISODES or kinds < MIN_KIN:
+    clusters = int(kin.max(initial=-1)) + 1
+    result = replace(result, episodes=len(data), kin=clusters)
+    if len(data) < MIN_WINDOW_EPISODES or clusters < MIN_KIN:
         return replace(
             result,
-            reason=f"only {len(data):,} episodes of {kinds:,} clusters with a known outcome came "
-            f"after the candidate's training; {MIN_EPISODES} of {MIN_KIN} are needed to judge: "
-            "gather more, or promote with --force",
+            reason=f"only {len(data):,} episodes of {clusters:,} clusters with a known outcome are "
+            f"newer than the candidate's training; a comparison needs {MIN_WINDOW_EPISODES} "
+            f"episodes of {MIN_KIN} clusters: gather more logs, or promote with --force",
         )
     label = data.label.astype(np.float64)
-    said = [model.predict(Inputs.of(data)).p_success for model in (current, candidate)]
-    return replace(result, **judge(label, said[0], said[1], kin, tolerance, rounds, seed))
+    p_current, p_candidate = (
+        model.predict(Inputs.of(data)).p_success for model in (current, candidate)
+    )
+    return replace(result, **judge(label, p_current, p_candidate, kin, tolerance, rounds, seed))
 
 
 def judge(
@@ -132,10 +134,10 @@ def judge(
     p_candidate: Floats,
     kin: Ints,
     tolerance: float = TOLERANCE,
-    rounds: int = ROUNDS,
+    rounds: int = BOOTSTRAP_ROUNDS,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return verdict, reason and figures of two sets of answers to the same episodes."""
+    """Return verdict, reason and figures for two sets of predictions of the same episodes."""
     squares = [(p - label) ** 2 for p in (p_current, p_candidate)]
     losses = [log_losses(label, p) for p in (p_current, p_candidate)]
     brier, interval = paired_bootstrap(squares[1] - squares[0], kin, rounds, seed)
@@ -151,12 +153,12 @@ def judge(
         verdict, words = "worse", "the candidate is worse"
     elif loss_interval[0] > 0:
         verdict = "worse"
-        words = f"the candidate is surer where it is wrong (log loss {loss:+.4f})"
+        words = f"the candidate is more confident where it is wrong (log loss {loss:+.4f})"
     elif high <= tolerance:
         verdict, words = "not worse", f"the candidate is not worse by more than {tolerance:g}"
     else:
         verdict = "unclear"
-        words = f"it could be worse by more than {tolerance:g}: gather more outcomes"
+        words = f"the candidate could be worse by more than {tolerance:g}; gather more outcomes"
     return {
         "verdict": verdict,
         "reason": f"{words}: {figures}",
@@ -172,9 +174,13 @@ def judge(
 
 
 def paired_bootstrap(
-    difference: Floats, kin: Ints, rounds: int = ROUNDS, seed: int = 0, level: float = LEVEL
+    difference: Floats,
+    kin: Ints,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> tuple[float, tuple[float, float]]:
-    """Return the mean of a per-episode difference, and its interval when kin are drawn anew."""
+    """Return the mean of a difference per episode, and its bootstrap interval over kin."""
     _, group = np.unique(kin, return_inverse=True)
     sums, sizes = np.bincount(group, difference), np.bincount(group)
     rng = np.random.default_rng(seed)
@@ -189,11 +195,10 @@ def paired_bootstrap(
 
 
 def hold_out_newest(data: HeldData, share: float = WINDOW_SHARE) -> tuple[HeldData, HeldData]:
-    """Split episodes into those to train on and the newest ones to judge by.
+    """Split episodes into those to train on and the newest, to compare models on.
 
-    Kin are on the side where the first of them was held; their later holds, behind the border,
-    are in neither. Of what happened behind the border, training knows nothing: a hold that was
-    open then is open.
+    Kin belong to the side of their first hold; their holds after the border are in neither side.
+    Training does not see what happened after the border: a hold that was open then is open.
     """
     labelled = np.sort(data.time[data.labelled])
     if len(labelled) < 2 or not 0 < share < 1:
@@ -221,7 +226,7 @@ def hold_out_newest(data: HeldData, share: float = WINDOW_SHARE) -> tuple[HeldDa
 
 
 def _moment(text: object) -> int:
-    """Return an ISO time in microseconds; without one nothing is left out."""
+    """Return an ISO time in microseconds; without one, a time before all episodes."""
     if not isinstance(text, str):
         return -(1 << 62)
     when = datetime.fromisoformat(text)

@@ -1,10 +1,9 @@
-"""The registry: versions of models, which of them answers, and how it came to that.
+"""The registry: versions of models, which of them is current, and the history of switches.
 
-A registry is a directory: `models/NAME/` per version and one file, `registry.json`, that says
-which is current, what every version's checksum is, and what was switched when and why. That
-file alone is what a switch changes, by a rename: a reader sees the state before or after, never
-something between, and a crash leaves one of the two. Writers take turns through a lock that the
-kernel frees when its holder dies. Versions are never changed once they are in.
+A registry is a directory: `models/NAME/` for each version, and `registry.json` with the current
+version, the checksum of every version, and the history. A switch replaces this file by a rename:
+a reader sees the old state or the new one, and a crash leaves one of the two. Writers take turns
+with a lock that the kernel releases when its holder dies. Versions never change once added.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from condor_advice.model.registry.manifest import Manifest
 from condor_advice.model.registry.places import STARTER
 from condor_advice.model.registry.places import default_models_path as default_models_path
 
-if TYPE_CHECKING:  # advice asks for the current model alone, and should not pay for the gate
+if TYPE_CHECKING:  # advice needs the current model only, and must not import the gate
     from condor_advice.model.held.data import HeldData
     from condor_advice.model.registry.gate import GateResult
 
 STATE = "registry.json"
-FORMAT = 1
-CARD = "card"  # a directory beside the model's files, for people; nothing in it is loaded
-SHIPPED = "shipped"  # what comes with condor-advice, and answers until another is promoted
+_STATE_FORMAT = 1
+CARD = "card"  # directory of the model card; nothing in it is loaded
+SHIPPED = "shipped"  # comes with condor-advice; current until another is promoted
 LOCK_SECONDS = 30.0
 HISTORY_KEPT = 200
 
@@ -46,7 +45,7 @@ class RegistryBusy(AdviceError):
 
 
 class NotPromoted(AdviceError):
-    """The gate did not let the candidate pass."""
+    """The gate rejected the candidate."""
 
     def __init__(self, result: GateResult) -> None:
         super().__init__(
@@ -62,9 +61,9 @@ class Switch:
     at: str
     action: str  # "add", "promote", "keep", "rollback" or "remove"
     name: str
-    before: str | None = None  # what was current before
+    before: str | None = None  # the previous current version
     forced: bool = False
-    gate: Mapping[str, Any] | None = None  # the figures it was decided by
+    gate: Mapping[str, Any] | None = None  # the figures of the comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +73,28 @@ class Version:
     name: str
     directory: Path
     current: bool
-    manifest: Manifest | None  # None where it cannot be used
+    manifest: Manifest | None  # None if the model cannot be used
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What a rollback did."""
+    """The result of a rollback."""
 
     left: str
     back: str
-    passed_over: tuple[str, ...]  # why versions between the two were not taken
+    passed_over: tuple[str, ...]  # why versions between the two were skipped
 
 
 @dataclass(slots=True)
 class _State:
-    promoted: list[str] = field(default_factory=list)  # the last one is current
+    promoted: list[str] = field(default_factory=list)  # the last is current
     checksums: dict[str, str] = field(default_factory=dict)
     history: list[Switch] = field(default_factory=list)
 
 
 class Registry:
-    """Models by name. Any number of processes may read, and they may write at the same time."""
+    """Models by name. Any number of processes may read and write at the same time."""
 
     def __init__(self, directory: Path | str | None = None, *, shipped: Path = STARTER) -> None:
         self.directory = Path(directory) if directory else default_models_path()
@@ -104,10 +103,9 @@ class Registry:
     # ---- reading
 
     def current(self) -> Path:
-        """Return the directory of the model that answers: the promoted one, or the shipped one.
+        """Return the directory of the current model: the last promoted, or the shipped one.
 
-        Its files are checked when it is loaded. That it is the version that was added, and not
-        another put in its place, is checked here.
+        This checks that the directory is the version that was added. Loading checks the files.
         """
         state = self._read()
         if not state.promoted:
@@ -119,59 +117,58 @@ class Registry:
         return self._place(name)
 
     def current_name(self) -> str:
-        """Return the name of the model that answers."""
+        """Return the name of the current model."""
         state = self._read()
         return state.promoted[-1] if state.promoted else SHIPPED
 
     def versions(self) -> list[Version]:
-        """Return the shipped model and all versions, oldest first, damaged ones with a reason."""
+        """Return the shipped model and all versions, oldest first; `problem` marks damage."""
         state = self._read()
         current = state.promoted[-1] if state.promoted else SHIPPED
-        found = [self._version(SHIPPED, current, state)]
-        return found + [self._version(name, current, state) for name in state.checksums]
+        return [self._version(name, current, state) for name in (SHIPPED, *state.checksums)]
 
     def path(self, name: str) -> Path:
-        """Return the directory of one version, whole or not."""
+        """Return the directory of one version, damaged or not."""
         state = self._read()
         if name == SHIPPED:
             return self.shipped
         if name not in state.checksums:
             known = ", ".join([SHIPPED, *state.checksums])
-            raise UsageError(f"{self.directory}: no model named {name!r}; there are {known}")
+            raise UsageError(f"{self.directory}: no model named {name!r}; known models: {known}")
         return self._place(name)
 
     def verify(self, name: str) -> Manifest:
-        """Check all files of one version; raises UnusableModel with what is wrong."""
+        """Check all files of one version; raise UnusableModel with the problem."""
         path = self.path(name)
         if name != SHIPPED:
             self._known_checksum(name, self._read())
         return manifest.verify(path)
 
     def history(self) -> list[Switch]:
-        """Return what was added and switched, oldest first."""
+        """Return the history, oldest first."""
         return self._read().history
 
     # ---- writing
 
     def add(self, model_directory: Path) -> str:
-        """Copy a model into the registry, whole or not at all; return its name.
+        """Copy a model into the registry, completely or not at all; return its name.
 
-        The same model may be added again, which changes nothing.
+        Adding the same model again changes nothing.
         """
         files = manifest.read(model_directory)
         name, checksum = files.manifest.name, files.checksum
         if name == SHIPPED:
-            raise UsageError(f"{model_directory}: no model may be named {SHIPPED!r}; rename it")
+            raise UsageError(f"{model_directory}: the name {SHIPPED!r} is reserved; rename it")
         with self._changing() as state:
             if name in state.checksums:
                 if state.checksums[name] == checksum:
                     return name
                 raise UsageError(
-                    f"{self.directory}: has another model named {name!r}; train under another "
+                    f"{self.directory}: there is another model named {name!r}; train under another "
                     "name, or remove that one with `condor-advice model remove`"
                 )
             place = self._place(name)
-            for left_behind in place.parent.glob(".incoming-*"):  # by a crash: the lock is ours
+            for left_behind in place.parent.glob(".incoming-*"):  # by a crash; we hold the lock
                 _discard(left_behind)
             incoming = place.with_name(f".incoming-{os.getpid()}")
             incoming.mkdir()
@@ -182,8 +179,8 @@ class Registry:
             if (model_directory / CARD).is_dir():
                 shutil.copytree(model_directory / CARD, incoming / CARD)
             if manifest.read(incoming).checksum != checksum:
-                raise UnusableModel(f"{model_directory}: changed while it was read; add it again")
-            _discard(place)  # what a crash between the rename and the state left behind
+                raise UnusableModel(f"{model_directory}: changed while being read; add it again")
+            _discard(place)  # left by a crash between the rename and the new state
             os.replace(incoming, place)
             state.checksums[name] = checksum
             self._note(state, Switch(manifest.now(), "add", name, _current(state)))
@@ -192,23 +189,23 @@ class Registry:
     def promote(
         self, name: str, window: HeldData | None = None, force: bool = False
     ) -> GateResult | None:
-        """Make a version the one that answers, if it passes the gate on the newest episodes.
+        """Make a version the current one if it passes the gate on the newest episodes.
 
-        Raises NotPromoted, with the figures, where it does not. With `force` it is promoted
-        whatever the gate says, and the history tells so; the model must be whole even then.
+        Raises NotPromoted with the figures if it does not. `force` promotes it whatever the gate
+        says, and the history records that; the model must be intact even then.
         """
         self.verify(name)
         candidate = HeldModel.load(self.path(name))
         compared_with = self.current_name()
         if compared_with == name:
-            raise UsageError(f"model {name}: is the current one already")
+            raise UsageError(f"model {name}: already current")
         result = None
         if window is not None:
             result = self._gate(candidate, compared_with, window)
         elif not force:
             raise UsageError(
-                f"model {name}: without episodes to compare on it is not promoted; name a store "
-                "or logs with known outcomes, or use --force"
+                f"model {name}: no episodes to compare on; name a store or logs with known "
+                "outcomes, or use --force"
             )
         passed = force or (result is not None and result.passed)
         with self._changing() as state:
@@ -216,10 +213,10 @@ class Registry:
             if before != compared_with:
                 raise RegistryBusy(
                     f"{self.directory}: {before} was promoted while {name} was compared with "
-                    f"{compared_with}; promote it again to compare them"
+                    f"{compared_with}; promote {name} again to compare these two"
                 )
             if name != SHIPPED and name not in state.checksums:
-                raise UsageError(f"{self.directory}: {name} was removed meanwhile")
+                raise UsageError(f"{self.directory}: {name} was removed in the meantime")
             gate = result.as_dict() if result else None
             action = "promote" if passed else "keep"
             self._note(state, Switch(manifest.now(), action, name, before, force, gate))
@@ -231,9 +228,9 @@ class Registry:
         return result
 
     def propose(self, model_directory: Path, window: HeldData) -> GateResult:
-        """Add a freshly trained model, compare it with the current one, promote it or keep that.
+        """Add a newly trained model, and promote it if it passes the gate.
 
-        This is the decision of a retraining: one call, and the history tells what it was.
+        Retraining calls this; the history records the decision.
         """
         name = self.add(model_directory)
         try:
@@ -244,15 +241,15 @@ class Registry:
         return result
 
     def rollback(self) -> Rollback:
-        """Go back to what answered before.
+        """Go back to the previous current version.
 
-        Versions that have been damaged since are passed over: this is the command for when
-        something is wrong, and it must not fail because more than one thing is.
+        Damaged versions are skipped: rollback is for when something is wrong, and it must not
+        fail because of a second problem.
         """
         with self._changing() as state:
             if not state.promoted:
                 raise UsageError(
-                    f"{self.directory}: the shipped model answers; there is nothing to go back to"
+                    f"{self.directory}: the shipped model is current; nothing to roll back to"
                 )
             left = state.promoted.pop()
             passed_over = []
@@ -267,21 +264,23 @@ class Registry:
         return Rollback(left, back, tuple(passed_over))
 
     def remove(self, name: str) -> None:
-        """Delete a version that does not answer."""
+        """Delete a version that is not current."""
         with self._changing() as state:
             if name not in state.checksums:
-                raise UsageError(f"{self.directory}: no model named {name!r} can be removed")
+                raise UsageError(f"{self.directory}: no model named {name!r} to remove")
             if state.promoted and state.promoted[-1] == name:
-                raise UsageError(f"model {name}: is the current one; roll back first")
+                raise UsageError(f"model {name}: is current; roll back first")
             del state.checksums[name]
-            state.promoted = _without_repeats([one for one in state.promoted if one != name])
+            state.promoted = _without_repeats(
+                [promoted for promoted in state.promoted if promoted != name]
+            )
             self._note(state, Switch(manifest.now(), "remove", name, _current(state)))
-        # Only now: a crash here leaves a directory that nothing names.
+        # Delete the files last: a crash before leaves a directory that no entry names.
         with self._changing() as state:
             if name not in state.checksums:
                 _discard(self._place(name))
 
-    # ---- parts
+    # ---- helpers
 
     def _gate(self, candidate: HeldModel, current: str, window: HeldData) -> GateResult:
         from condor_advice.model.registry.gate import GateResult, compare
@@ -293,7 +292,7 @@ class Registry:
                 current,
                 candidate.name,
                 "better",
-                f"the current model cannot be used, so any whole one is better ({error})",
+                f"the current model cannot be used, so any intact one is better ({error})",
             )
         return compare(answering, candidate, window)
 
@@ -307,17 +306,17 @@ class Registry:
             return Version(name, path, name == current, None, str(error))
 
     def _known_checksum(self, name: str, state: _State) -> None:
-        """Refuse a version that is whole but not the one that was added."""
+        """Raise UnusableModel for an intact version that is not the one that was added."""
         if name not in state.checksums:
             raise UnusableModel(
-                f"{self.directory / STATE}: names {name} but does not know it; "
+                f"{self.directory / STATE}: {name} is current, but not among the versions; "
                 "use `condor-advice model rollback`"
             )
         _, checksum = manifest.read_manifest(self._place(name))
         if checksum != state.checksums[name]:
             raise UnusableModel(
                 f"{self._place(name)}: not the model that was added under this name; it was "
-                "replaced: use `condor-advice model rollback`, or promote another"
+                "replaced: use `condor-advice model rollback`, or promote another one"
             )
 
     def _place(self, name: str) -> Path:
@@ -331,39 +330,40 @@ class Registry:
             return _State()
         except (OSError, ValueError) as error:
             raise UnusableModel(
-                f"{path}: cannot be read ({error}); restore it, or remove it and add the models "
-                "below models/ again"
+                f"{path}: cannot read the registry ({error}); restore the file, or remove it and "
+                "add the models below models/ again"
             ) from error
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
+        if not isinstance(body, dict) or body.get("format") != _STATE_FORMAT:
             raise UnusableModel(
-                f"{path}: of another format than {FORMAT}; upgrade condor-advice, or name "
-                "another registry with CONDOR_ADVICE_MODELS"
+                f"{path}: not in format {_STATE_FORMAT}; upgrade condor-advice, or name another "
+                "registry with CONDOR_ADVICE_MODELS"
             )
         try:
             state = _State(
                 list(map(str, body["promoted"])),
-                {str(name): str(one) for name, one in body["checksums"].items()},
+                {str(name): str(checksum) for name, checksum in body["checksums"].items()},
                 [Switch(**entry) for entry in body["history"]],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise UnusableModel(
-                f"{path}: damaged ({error!r}); restore it, or remove it and add the models again"
+                f"{path}: damaged ({error!r}); restore the file, or remove it and add the models "
+                "again"
             ) from error
         for name in (*state.checksums, *state.promoted):
-            if name != SHIPPED and not manifest.NAME.fullmatch(name):
-                raise UnusableModel(f"{path}: {name!r} cannot name a model; restore the file")
+            if name != SHIPPED and not manifest.MODEL_NAME.fullmatch(name):
+                raise UnusableModel(f"{path}: {name!r} is not a valid model name; restore the file")
         return state
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_State]:
-        """Hand out the state and, unless something fails, put the changed one in its place."""
+        """Yield the state under the lock; write it if it changed and nothing failed."""
         try:
             (self.directory / "models").mkdir(parents=True, exist_ok=True)
             lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise AdviceError(
-                f"{self.directory}: models cannot be written here ({error.strerror}); name "
-                "another place with CONDOR_ADVICE_MODELS"
+                f"{self.directory}: cannot write models here ({error.strerror}); name another "
+                "directory with CONDOR_ADVICE_MODELS"
             ) from error
         try:
             _wait_for(lock, self.directory)
@@ -382,7 +382,7 @@ class Registry:
 
 
 def _body(state: _State) -> dict[str, Any]:
-    return {"format": FORMAT, **asdict(state)}
+    return {"format": _STATE_FORMAT, **asdict(state)}
 
 
 def _current(state: _State) -> str | None:

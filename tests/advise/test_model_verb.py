@@ -82,7 +82,7 @@ def test_show_prints_what_a_model_was_made_from(place: Path) -> None:
     shipped = run_json("show")
     assert (shipped["name"], shipped["current"]) == ("shipped", True)
     with pytest.raises(
-        UsageError, match="no model named 'third'; there are shipped, first, second"
+        UsageError, match="no model named 'third'; known models: shipped, first, second"
     ):
         run("show", "third")
 
@@ -114,7 +114,7 @@ def test_rollback_is_one_command(place: Path) -> None:
     run("promote", "second", "--force")
     assert run_json("rollback") == {"left": "second", "back": "first", "passed_over": []}
     assert "shipped is now in use" in run("rollback").stdout
-    with pytest.raises(UsageError, match="nothing to go back to"):
+    with pytest.raises(UsageError, match="nothing to roll back to"):
         run("rollback")
 
 
@@ -127,7 +127,7 @@ def test_verify_names_the_damaged_one_and_fails(place: Path) -> None:
     trees.write_bytes(trees.read_bytes()[:-1])
     found = run_json("verify", expect=1)
     assert not found["whole"]
-    assert "half written" in found["problems"]["second"]
+    assert "truncated" in found["problems"]["second"]
     assert run("verify", "first").stdout == "first: intact\n"
     assert "UNUSABLE" in run("list").stdout
     with pytest.raises(UnusableModel, match="trees.npz"):
@@ -147,7 +147,7 @@ def test_a_model_from_a_directory_is_added_and_removed(place: Path, tmp_path: Pa
     assert run_json("add", third) == {"added": "third"}
     assert run_json("remove", "third") == {"removed": "third"}
     assert [one["name"] for one in run_json("list")["models"]] == ["shipped", "first", "second"]
-    with pytest.raises(UnusableModel, match="no model or a half-written one"):
+    with pytest.raises(UnusableModel, match="the directory is not a model, or is incomplete"):
         run("add", tmp_path)
 
 

@@ -20,7 +20,7 @@ from condor_advice.dag.plan import SweepPlan
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.lab.pool import ExecutionPoint, Pool
 from condor_advice.model.held.model import HeldModel
-from condor_advice.model.held.train import PARTS
+from condor_advice.model.held.train import PART_NAMES
 from condor_advice.model.registry.versions import Registry
 
 SECRET = "local-0123456789abcdef0123456789abcdef01234567"
@@ -151,7 +151,7 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
     assert manifest.metrics["test"]["episodes"] > 50
     assert registry.current_name() != name, "a candidate answers nobody before it is promoted"
     # How much of it the network is, if anything, is for the stack to say.
-    assert set(HeldModel.load(registry.path(name)).weights) <= {*PARTS}
+    assert set(HeldModel.load(registry.path(name)).weights) <= {*PART_NAMES}
     assert manifest.settings["lstm"]["learning_rate"] == 0.01
     page = (plan.report / "index.html").read_text()
     assert page.count("data:image/png;base64,") >= 1

@@ -38,7 +38,7 @@ from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.data import HeldData, join
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.held.parts import Inputs
-from condor_advice.model.held.train import PARTS, HeldSettings, Trained, assemble, learn, train
+from condor_advice.model.held.train import PART_NAMES, HeldSettings, Trained, assemble, learn, train
 from condor_advice.model.metrics import brier, roc_auc
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,12 +73,15 @@ def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained
     if quick:
         whole = whole.change("lstm", epochs=2)
     made = {
-        "shipped": PARTS,
+        "shipped": PART_NAMES,
         "linear alone": ("linear",),
         "trees alone": ("trees",),
         "LSTM alone": ("lstm",),
         "trees and LSTM": ("trees", "lstm"),
-        **{f"without {part}": tuple(one for one in PARTS if one != part) for part in PARTS},
+        **{
+            f"without {part}": tuple(one for one in PART_NAMES if one != part)
+            for part in PART_NAMES
+        },
     }
     learned = learn(data, whole, weight=weight, say=_say)
     found = {name: assemble(learned, whole, parts, "shipped") for name, parts in made.items()}

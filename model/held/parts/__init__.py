@@ -1,9 +1,9 @@
-"""The parts that a model for held jobs is made of, and how to add one.
+"""The parts of a model for held jobs, and how to add one.
 
-A part turns what is known of a hold into log-odds of success. Each part is one module with three
-things: a class that answers with NumPy alone (`Part`), a function that trains it (`train`, which
-imports torch or xgboost when it is called), and `KIND`, which names both. To add a part, write
-such a module and add its line to `MODULES`; nothing else knows the parts by name.
+A part predicts the log-odds of success of a hold. Each part is a module with three things: a
+class that predicts with NumPy alone (`Part`), a function that trains it (`train`, which imports
+torch or xgboost when called), and `KIND`, which names both. To add a part, write such a module and
+add a line to `MODULES`; no other code names the parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float32]  # axes: (hold, column)
 
-# Where each part's KIND is. The order is that of a model's parts by default.
+# The module of each part, in the default order of a model's parts.
 MODULES: dict[str, str] = {
     "rules": "condor_advice.model.held.parts.rules",
     "linear": "condor_advice.model.held.parts.linear",
@@ -36,7 +36,7 @@ MODULES: dict[str, str] = {
 
 
 class HasInputs(Protocol):
-    """Anything that holds what a model is asked with, such as `HeldData`."""
+    """Anything with the inputs of a model, such as `HeldData`."""
 
     @property
     def features(self) -> Table:
@@ -44,33 +44,32 @@ class HasInputs(Protocol):
 
     @property
     def steps(self) -> EpisodeTensor:
-        """The steps of all holds, one behind the other."""
+        """The steps of all holds, concatenated."""
 
     @property
     def offsets(self) -> Ints:
-        """Where each hold's steps begin, and the end."""
+        """Where the steps of each hold begin, and the end of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is known of some holds at the moment of asking.
+    """What is known about some holds when the model is asked.
 
-    What a new part needs beyond this becomes a field with a default, so that callers who do not
-    have it stay as they are.
+    If a new part needs more, add a field with a default, so that callers need not change.
     """
 
-    features: Table  # as FEATURE_NAMES; NaN where not known
+    features: Table  # columns: FEATURE_NAMES; NaN where not known
     steps: EpisodeTensor  # rows of all holds, without padding
     offsets: Ints
 
     @classmethod
     def of(cls, data: HasInputs) -> Inputs:
-        """Take what data holds."""
+        """Take the inputs from data."""
         return cls(data.features, data.steps, data.offsets)
 
     @classmethod
     def of_one(cls, features: npt.NDArray[np.float32], steps: EpisodeTensor) -> Inputs:
-        """Take one hold: its row of features, and its steps."""
+        """Build the inputs of one hold from its row of features and its steps."""
         row = np.asarray(features, np.float32).reshape(1, -1)
         return cls(row, np.asarray(steps, np.float32), np.array([0, len(steps)], np.int64))
 
@@ -84,31 +83,31 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInputs(Inputs):
-    """Inputs with the columns that every model derives from them: what parts look at."""
+    """Inputs with the derived columns: what parts see."""
 
-    derived: Table  # as DERIVED in features.py
+    derived: Table  # columns: DERIVED in features.py
 
     @classmethod
     def prepare(cls, inputs: Inputs, derived: Table) -> PartInputs:
-        """Add derived columns."""
-        given = {one.name: getattr(inputs, one.name) for one in fields(Inputs)}
-        return cls(**given, derived=derived)
+        """Add the derived columns."""
+        known = {input_.name: getattr(inputs, input_.name) for input_ in fields(Inputs)}
+        return cls(**known, derived=derived)
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What one feature, event or rule did to one answer."""
+    """The effect of one feature, event or rule on one answer."""
 
     name: str
     words: str
-    value: float  # NaN where it was not known
-    effect: float  # log-odds; above zero speaks for success
+    value: float  # NaN if not known
+    effect: float  # log-odds; positive: towards success
     kind: str  # "feature", "event" or "rule"
 
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What the manifest says that a part may need beside its own arrays."""
+    """Entries of the manifest that a part may need besides its own arrays."""
 
     feature_names: tuple[str, ...]
     spec: TensorSpec
@@ -121,29 +120,29 @@ class Part(Protocol):
         """Return the log-odds of success of each hold."""
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
-        """Say what made this part's log-odds for one hold.
+        """Return the effects that add up to this part's log-odds for one hold.
 
-        `centre` is the part's mean log-odds in training, for parts that bring no average of
-        their own. Effects of kind "feature" with the same name add up over parts.
+        `centre` is the part's mean log-odds in training, for parts without a baseline of their
+        own. Effects of kind "feature" with the same name add up over parts.
         """
 
     def arrays(self) -> Arrays:
-        """Return the part as plain arrays; none where nothing was learned."""
+        """Return the part as plain arrays; none if nothing was learned."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A part trained on all rows, and what such parts said of rows they had not seen."""
+    """A part trained on all rows, and the out-of-fold predictions of such parts."""
 
     part: Part
-    margins: Floats  # log-odds out of fold, for each row of the training
+    margins: Floats  # log-odds out of fold, for each training row
     notes: Mapping[str, Any] = field(default_factory=dict)
-    feature_set: str | None = None  # where the part chose one: the manifest names its columns
+    feature_set: str | None = None  # if the part chose one; the manifest has its columns
 
 
 @dataclass(frozen=True, slots=True)
 class PartKind:
-    """How a part is read and trained."""
+    """How to read and train a part."""
 
     from_arrays: Callable[[Arrays, PartContext], Part]
     train: Callable[[Training], Fitted]
@@ -152,11 +151,11 @@ class PartKind:
 
 
 def kind_of(name: str) -> PartKind:
-    """Return a registered part's kind; its module is imported now."""
+    """Import a part's module and return its kind."""
     kind: PartKind = import_module(MODULES[name]).KIND
     return kind
 
 
 def file_of(name: str) -> str:
-    """Return the file of a part's arrays."""
+    """Return the name of the file with a part's arrays."""
     return f"{name}.npz"

@@ -1,4 +1,4 @@
-"""A logistic regression on the amounts that trees look at: calmer than trees on few episodes."""
+"""A logistic regression on amounts: less variance than trees on few episodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from condor_advice.model.held.features import ReasonRates
     from condor_advice.model.held.training import Training
 
-RIDGE = 20.0  # episodes' worth of belief that a column says nothing
+_COLUMN_RIDGE = 20.0  # in episodes; draws the weight of each column to zero
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Line:
         mean, spread = wide.mean(axis=0), wide.std(axis=0)
         scale = np.where(spread > 1e-6, spread, 1.0)
         design = np.column_stack(((wide - mean) / scale, np.ones(len(wide))))
-        ridge = np.append(np.full(rows.shape[1], RIDGE), 1e-6)
+        ridge = np.append(np.full(rows.shape[1], _COLUMN_RIDGE), 1e-6)
         line = newton(design, label, weight, np.zeros(design.shape[1]), ridge)
         return cls(mean, scale, line[:-1], float(line[-1]))
 
@@ -56,12 +56,12 @@ class Line:
         return margins
 
     def contributions(self, row: Table) -> Floats:
-        """Return each column's share of one row's log-odds, against the average row."""
+        """Return each column's term of one row's log-odds, relative to the average row."""
         shares: Floats = (row.reshape(-1) - self.mean) / self.scale * self.weights
         return shares
 
     def arrays(self) -> Arrays:
-        """Return all as arrays by name."""
+        """Return the arrays by name."""
         return {
             "mean": self.mean,
             "scale": self.scale,
@@ -71,20 +71,20 @@ class Line:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, columns: int) -> Line:
-        """Take over what `arrays` returned."""
+        """Read what `arrays` returned."""
         try:
             line = cls(arrays["mean"], arrays["scale"], arrays["weights"], float(arrays["bias"]))
             line.margins(np.zeros((1, columns), np.float32))
         except (KeyError, ValueError, TypeError) as error:
             raise UnusableModel(
-                f"the linear part cannot be read ({error}); train the model again"
+                f"cannot read the linear part ({error}); train the model again"
             ) from error
         return line
 
 
 @dataclass(frozen=True)
 class LinearPart:
-    """The line over amounts and derived columns."""
+    """A line on amounts and derived columns."""
 
     line: Line
 
@@ -93,7 +93,7 @@ class LinearPart:
         return self.line.margins(amount_rows(inputs.features, inputs.derived))
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
-        """Return each column's term against the average hold."""
+        """Return each column's term, relative to the average hold."""
         shares = self.line.contributions(amount_rows(inputs.features, inputs.derived))
         amounts = [float(inputs.features[0, FEATURE_NAMES.index(name)]) for name in AMOUNTS]
         values = (*amounts, *inputs.derived[0].tolist())
@@ -110,12 +110,12 @@ class LinearPart:
 
 
 def from_arrays(arrays: Arrays, context: PartContext) -> LinearPart:
-    """Take over what `arrays` returned."""
+    """Read what `arrays` returned."""
     return LinearPart(Line.from_arrays(arrays, len(AMOUNTS) + len(DERIVED)))
 
 
 def train(training: Training) -> Fitted:
-    """Fit a line on each fold's other rows, and one on all rows."""
+    """Fit a line on the other rows of each fold, and one on all rows."""
     margins = np.full(len(training), np.nan)
     for kept, left in training.folds():
         line, rates = _fit(training, kept)
@@ -125,7 +125,7 @@ def train(training: Training) -> Fitted:
 
 
 def _fit(training: Training, places: Ints) -> tuple[Line, ReasonRates]:
-    """Fit on some rows, and the rates that the derived columns come from."""
+    """Fit a line on these places; return it with the rates for the derived columns."""
     rates = training.rates(places)
     rows = _rows(training, places, rates, learned=True)
     return Line.fit(rows, training.label[places], training.weight[places]), rates

@@ -1,4 +1,4 @@
-"""The LSTM over a held job's events as a part; model/held/lstm.py trains its network."""
+"""The LSTM over a held job's events, as a part; model/held/lstm.py trains the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LstmPart:
-    """A trained network, and what its steps look like."""
+    """A trained network, and the layout of its steps."""
 
     network: LstmNetwork
     spec: TensorSpec
@@ -37,7 +37,7 @@ class LstmPart:
         return self.network.margins(inputs.steps, inputs.offsets)
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
-        """Say of each event by how much the log-odds fall without it (occlusion)."""
+        """Return for each event how far the log-odds fall without it (occlusion)."""
         steps = inputs.steps_of(0)[-self.network.max_steps :]
         attributions = []
         for step, effect in zip(steps, self.network.occlusion(steps).tolist(), strict=True):
@@ -51,7 +51,7 @@ class LstmPart:
 
 
 def from_arrays(arrays: Arrays, context: PartContext) -> LstmPart:
-    """Take over what `arrays` returned."""
+    """Read what `arrays` returned."""
     return LstmPart(LstmNetwork.from_arrays(arrays), context.spec)
 
 
@@ -63,7 +63,7 @@ def default_settings() -> LstmSettings:
 
 
 def train(training: Training) -> Fitted:
-    """Train on each fold's other rows, then on all rows for the median of the best epochs."""
+    """Train on the other rows of each fold, then on all rows for the median best epoch."""
     from condor_advice.model.held import lstm
 
     settings: LstmSettings = training.settings.of("lstm")

@@ -1,4 +1,4 @@
-"""The facilitators' rules as a part: nothing is learned, and reasons never seen get an answer."""
+"""The facilitators' rules as a part: nothing is learned, and unseen reasons get an answer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RulePart:
-    """What the rules say of a hold's reason."""
+    """The rules' answer for a hold reason."""
 
     def margins(self, inputs: PartInputs) -> Floats:
         """Return the rules' log-odds."""
         return logit(rule_priors(inputs.features, FEATURE_NAMES))
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
-        """Return the rule's effect against the average hold."""
+        """Return the rule's effect, relative to the average hold."""
         prior = rule_priors(inputs.features, FEATURE_NAMES)
         effect = float(logit(prior)[0]) - centre
         return [Attribution("rule", "what facilitators advise", float(prior[0]), effect, "rule")]
@@ -47,7 +47,7 @@ def from_arrays(arrays: Arrays, context: PartContext) -> RulePart:
 
 
 def train(training: Training) -> Fitted:
-    """Ask the rules about every row: they have seen none."""
+    """Apply the rules to every row; they were trained on none."""
     part = RulePart()
     return Fitted(part, logit(rule_priors(training.features(), FEATURE_NAMES)))
 

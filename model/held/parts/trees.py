@@ -1,13 +1,13 @@
 """XGBoost on the features of a hold: shallow, regularised, stopped early on later episodes.
 
-Columns whose meaning leaves no doubt may only speak one way: that a job came back three times
-never counts for it. With some thousand episodes to learn from, this keeps chance out.
+Columns with an obvious direction are monotone: a higher success rate never lowers the chance.
+With a few thousand episodes this prevents trees from fitting noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from condor_advice.model.held.parts import (
 )
 from condor_advice.model.held.words import feature_words
 from condor_advice.model.infer import TreeEnsemble, sigmoid
-from condor_advice.model.metrics import log_loss
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
@@ -36,17 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TreePart:
-    """Boosted trees over columns of the table and the derived ones."""
+    """Boosted trees on columns of the feature table and derived columns."""
 
     ensemble: TreeEnsemble
-    names: tuple[str, ...]  # the table's columns that the trees look at; derived ones follow
+    names: tuple[str, ...]  # columns of the feature table; the derived ones follow
 
     def rows(self, features: Table, derived: Table) -> Table:
-        """Return what the trees look at."""
+        """Return the trees' input."""
         return np.concatenate((features[:, _columns(self.names)], derived), axis=1)
 
     def shares(self, row: Table) -> dict[str, float]:
-        """Return each column's exact SHAP value for one of `rows`."""
+        """Return each column's exact SHAP value for one row of `rows`."""
         shares = self.ensemble.contributions(row, len(row))[:-1]
         return dict(zip((*self.names, *DERIVED), shares.tolist(), strict=True))
 
@@ -55,7 +54,7 @@ class TreePart:
         return self.ensemble.predict_margin(self.rows(inputs.features, inputs.derived))
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
-        """Return SHAP values; their average is that of the training episodes."""
+        """Return SHAP values, relative to the average training episode."""
         row = self.rows(inputs.features, inputs.derived)[0]
         return [
             Attribution(name, feature_words(name, value), value, share, "feature")
@@ -68,11 +67,11 @@ class TreePart:
 
 
 def from_arrays(arrays: Arrays, context: PartContext) -> TreePart:
-    """Take over what `arrays` returned; the columns are those that the manifest names."""
+    """Read what `arrays` returned; the manifest names the columns."""
     ensemble = TreeEnsemble(**arrays)
     if int(ensemble.feature.max(initial=-1)) >= len(context.feature_names) + len(DERIVED):
         raise UnusableModel(
-            "its trees ask for more features than the manifest names; train it again with "
+            "the trees use more features than the manifest names; train the model again with "
             "`condor-advice train`"
         )
     return TreePart(ensemble, context.feature_names)
@@ -87,7 +86,7 @@ def _columns(names: Sequence[str]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """What xgboost is told."""
+    """Parameters of XGBoost."""
 
     max_depth: int = 5
     learning_rate: float = 0.05
@@ -101,7 +100,7 @@ class TreeSettings:
     threads: int = 1
 
     def parameters(self, member: int, directions: Sequence[int] = ()) -> dict[str, Any]:
-        """Return xgboost's names for them; a direction binds a column to speak one way only."""
+        """Return the parameters by XGBoost's names; a direction makes a column monotone."""
         return {
             **({"monotone_constraints": tuple(directions)} if any(directions) else {}),
             "objective": "binary:logistic",
@@ -117,10 +116,6 @@ class TreeSettings:
             "seed": self.seed + 1000 * member,
         }
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings for a manifest."""
-        return asdict(self)
-
 
 def loss_by_round(
     train: tuple[Table, Floats, Floats],
@@ -128,7 +123,7 @@ def loss_by_round(
     settings: TreeSettings,
     directions: Sequence[int] = (),
 ) -> Floats:
-    """Return the log loss on later episodes after each round; both are (rows, label, weight)."""
+    """Return the log loss on `later` after each round; both sets are (rows, label, weight)."""
     import xgboost
 
     matrices = [xgboost.DMatrix(x, y, weight=w) for x, y, w in (train, later)]
@@ -158,7 +153,7 @@ def fit(
 ) -> TreeEnsemble:
     """Train the members and return their average as plain arrays."""
     members = boosters(rows, label, weight, rounds, settings, directions)
-    return TreeEnsemble.average([TreeEnsemble.from_xgboost(one) for one in members])
+    return TreeEnsemble.average([TreeEnsemble.from_xgboost(booster) for booster in members])
 
 
 def boosters(
@@ -169,7 +164,7 @@ def boosters(
     settings: TreeSettings,
     directions: Sequence[int] = (),
 ) -> list[Any]:
-    """Train the members as xgboost's own objects."""
+    """Train the members; return XGBoost's boosters."""
     import xgboost
 
     matrix = xgboost.DMatrix(rows, label, weight=weight)
@@ -181,6 +176,8 @@ def boosters(
 
 def train(training: Training) -> Fitted:
     """Try each set of features, keep the one with the lowest log loss, and fit it on all rows."""
+    from condor_advice.model.metrics import log_loss  # only training needs it, not advice
+
     judged = training.judged
     tried = {name: _out_of_fold(training, name) for name in training.settings.feature_sets}
     losses = {
@@ -195,9 +192,9 @@ def train(training: Training) -> Fitted:
 
 
 def _out_of_fold(training: Training, feature_set: str) -> tuple[Floats, int]:
-    """Return the log-odds out of fold, and the number of rounds that was best on later rows.
+    """Return the log-odds out of fold, and the best number of rounds on later rows.
 
-    The number is one for all folds, since each alone has few episodes to find it on.
+    All folds share the number: a single fold has too few episodes to choose it.
     """
     curves = [_losses(training, kept, left, feature_set) for kept, left in training.folds()]
     rounds = 1 + int(np.argmin(np.mean(curves, axis=0)))
@@ -212,8 +209,8 @@ def _out_of_fold(training: Training, feature_set: str) -> tuple[Floats, int]:
 
 
 def _losses(training: Training, kept: Ints, left: Ints, feature_set: str) -> Floats:
-    """Return the log loss by round on rows that the trees of one fold did not see."""
-    # Another access point tells best when to stop; a single one's later episodes do.
+    """Return the log loss by round on rows that one fold's trees were not trained on."""
+    # Stop on another access point if there is one, else on later episodes.
     early, late = (kept, left) if training.several else training.split(kept)
     rates = training.rates(early)
     seen, unseen = (
@@ -230,7 +227,7 @@ def _losses(training: Training, kept: Ints, left: Ints, feature_set: str) -> Flo
 def _fit(
     training: Training, places: Ints, feature_set: str, rounds: int
 ) -> tuple[TreePart, ReasonRates]:
-    """Train on some rows, and the rates that the derived columns come from."""
+    """Train on these places; return the part with the rates for the derived columns."""
     rates = training.rates(places)
     ensemble = fit(
         _rows(training, places, feature_set, rates, learned=True),
@@ -251,7 +248,7 @@ def _rows(
 
 
 def _directions(feature_set: str) -> list[int]:
-    """Return which way each column may speak."""
+    """Return the direction of each column."""
     return [direction(name) for name in (*SETS[feature_set], *DERIVED)]
 
 

@@ -127,7 +127,7 @@ def test_psi_is_zero_for_the_same_and_grows_with_the_difference() -> None:
 
 def test_the_reference_is_small_and_survives_a_file(tmp_path: Path) -> None:
     kept = reference(some(4000))
-    path = tmp_path / drift.FILE
+    path = tmp_path / drift.REFERENCE_FILE
     save_arrays(path, kept)
     assert path.stat().st_size < 60_000
     again = load_arrays(path)
@@ -184,7 +184,7 @@ def test_predictions_in_training_that_were_not_made_count_for_nothing() -> None:
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:
-    with pytest.raises(UnusableModel, match="drift cannot be told; train the model again"):
+    with pytest.raises(UnusableModel, match="drift cannot be measured; train the model again"):
         assess({"window": np.array(25)}, some(100))
 
 
@@ -207,7 +207,7 @@ def test_training_leaves_a_reference_beside_the_model(tmp_path: Path) -> None:
     settings = HeldSettings(parts=("rules",), propensity=False)
     save(train(open_ones, settings), tmp_path, settings, {})
     files = manifest.read(tmp_path)
-    kept = files.arrays(drift.FILE)
+    kept = files.arrays(drift.REFERENCE_FILE)
     observed = Observed.of(open_ones)
     assert np.array_equal(kept["mix"], reference(observed)["mix"])  # those without a label too
     assert np.any(kept["gaps"][:, 1] > 0)  # what was said of them out of fold

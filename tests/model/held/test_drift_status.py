@@ -71,7 +71,7 @@ def trained_on(log: Path, tmp_path: Path) -> Path:
     """Write a model that keeps the reference of a log, in which it predicts nothing."""
     place = write_model(tmp_path, "trained", 0.3)
     observed = drift.Observed.of(episodes(log))
-    save_arrays(place / drift.FILE, drift.reference(observed))
+    save_arrays(place / drift.REFERENCE_FILE, drift.reference(observed))
     manifest.write(place, manifest.read_manifest(place)[0])
     return place
 
@@ -102,7 +102,7 @@ def test_status_warns_with_the_day_it_began(
     assert "condor-advice train --store" in text
 
 
-def test_a_model_without_a_reference_says_that_drift_cannot_be_told(
+def test_a_model_without_a_reference_says_that_drift_cannot_be_measured(
     store: Path, models: Registry, tmp_path: Path
 ) -> None:
     models.add(write_model(tmp_path, "plain", 0.3))

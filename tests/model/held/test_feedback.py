@@ -157,8 +157,8 @@ def test_status_shows_how_good_the_advice_was(store: Path) -> None:
     page = store.with_name("status.html")
     text = run("status", "--store", store, "--report", page)
     assert "<td>RELEASE</td><td>4</td><td>4</td><td>0</td><td>0</td><td>4</td>" in page.read_text()
-    assert "advice was given on 6 holds before their end; 1 are still open" in text
-    assert "RELEASE: 4, followed 4, not followed 0; of 4 released with a known end 3" in text
+    assert "advice was given on 6 holds before they ended; 1 are still open" in text
+    assert "RELEASE: 4, followed 4, not followed 0; of 4 released with a known outcome 3" in text
 
 
 def test_a_store_without_advice_or_kept_holds_has_a_status(tmp_path: Path, store: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_store_without_advice_or_kept_holds_has_a_status(tmp_path: Path, store
 def test_what_came_of_repairs_is_not_set_against_the_chance_without_one(store: Path) -> None:
     fixed = [given(16, proc, "04:27:40", "FIX", 0.1) for proc in (0, 1)]
     [_, line, *_] = in_words(summarise(joined(store, *fixed)))
-    assert line.endswith("known end 2 succeeded (100%; without a repair 10%)")
+    assert line.endswith("known outcome 2 succeeded (100%; predicted without a repair: 10%)")
 
 
 def test_chances_are_binned_only_where_there_are_enough() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from held_world import held_world
 
@@ -24,6 +25,8 @@ from condor_advice.model.held.lstm import (
 )
 from condor_advice.model.infer import LstmNetwork
 from condor_advice.model.metrics import roc_auc
+from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
 
 pytest.importorskip("torch")
 QUICK = LstmSettings(hidden=8, epochs=3, batch=32, learning_rate=1e-2, patience=0)
@@ -53,6 +56,20 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
     )
     assert same(first.network, second.network)
     assert not same(first.network, other.network)
+
+
+def test_the_auxiliary_task_ignores_how_a_repaired_job_ended():
+    data, later = held_world(200), held_world(100, seed=1)
+    repaired = np.arange(len(data)) % 5 == 0
+    data = replace(data, changed=repaired, label=np.where(repaired, 0, data.label).astype(np.int8))
+
+    def weights_if_failed(rows: npt.NDArray[np.bool_]) -> LstmNetwork:
+        outcome = np.where(rows, OUTCOME_INDEX[Outcome.FAILED], data.outcome).astype(np.int8)
+        return train(replace(data, outcome=outcome), later, QUICK).network
+
+    as_it_was = train(data, later, QUICK).network
+    assert same(as_it_was, weights_if_failed(repaired))
+    assert not same(as_it_was, weights_if_failed(~repaired))
 
 
 def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path):
@@ -104,12 +121,12 @@ def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path):
 def test_the_state_of_another_training_is_refused(tmp_path):
     data, later, state = held_world(200), held_world(100, seed=1), tmp_path / "state"
     train(data, later, replace(QUICK, epochs=1), state)
-    with pytest.raises(NotTheSameTraining, match="other settings or other data.*remove it"):
+    with pytest.raises(NotTheSameTraining, match="other settings or other data.*remove this one"):
         train(data, later, replace(QUICK, epochs=1, hidden=9), state)
     with pytest.raises(NotTheSameTraining):
         train(held_world(200, seed=7), later, replace(QUICK, epochs=1), state)
     state.write_bytes(b"torn")
-    with pytest.raises(NotTheSameTraining, match="cannot be read.*remove it to begin anew"):
+    with pytest.raises(NotTheSameTraining, match="cannot read.*remove the file to start over"):
         train(data, later, replace(QUICK, epochs=1), state)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch_lstm import torch_margins
 
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.lab.recording import unpack
@@ -158,4 +159,4 @@ def test_numpy_is_xgboost_and_torch_on_the_whole_test_recording():
     some = learned.take(rows[:300])
     network = lstm.train(some, some, replace(lstm.LstmSettings(), epochs=1))
     ours = network.network.margins(test.steps, test.offsets)
-    assert np.max(np.abs(ours - lstm.torch_margins(network, test))) < 1e-5
+    assert np.max(np.abs(ours - torch_margins(network, test))) < 1e-5

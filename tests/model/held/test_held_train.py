@@ -14,7 +14,7 @@ from condor_advice.model.calibration import choose, fit_isotonic, fit_temperatur
 from condor_advice.model.held import propensity, stack
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.conformal import choose_bounds, corrected_risk
-from condor_advice.model.held.data import CannotTrain, HeldData, join, relabel
+from condor_advice.model.held.data import CannotTrain, HeldData, join
 from condor_advice.model.held.evaluate import Judged, evaluate, evaluate_baselines
 from condor_advice.model.held.features import DERIVED, FEW, ReasonRates, derive, direction
 from condor_advice.model.held.model import HeldModel
@@ -34,6 +34,7 @@ from condor_advice.model.held.words import feature_words
 from condor_advice.model.infer import TreeEnsemble, logit, sigmoid
 from condor_advice.model.metrics import calibration_error, log_loss, roc_auc
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
+from condor_advice.preprocess.holds.labels import NO_LABEL
 
 pytest.importorskip("xgboost")
 QUICK = HeldSettings()
@@ -132,7 +133,7 @@ def test_too_few_episodes_are_refused_with_what_is_missing():
 
 def test_one_kind_of_outcome_is_refused():
     data = held_world(400)
-    with pytest.raises(CannotTrain, match=r"0 succeeded.*nothing to tell apart"):
+    with pytest.raises(CannotTrain, match=r"0 succeeded.*20 successes and 20 failures are needed"):
         train(replace(data, label=np.zeros(400, np.int8)), QUICK)
 
 
@@ -176,7 +177,8 @@ def test_a_job_whose_submission_is_unknown_is_answered_and_not_far_off(trained):
 def test_a_release_after_a_repair_says_nothing_of_a_release_as_is():
     data = held_world(400)
     changed = np.arange(400) % 10 == 0
-    repaired = relabel(data, changed)
+    label = np.where(changed, NO_LABEL, data.label).astype(np.int8)
+    repaired = replace(data, changed=changed, label=label)
     assert len(repaired.labelled) == 360
     assert repaired.summary()["released_after_a_repair"] == 40
     # In training it does not count, or as one that would not have succeeded as it was.
@@ -253,9 +255,7 @@ def test_a_rows_own_kin_do_not_tell_it_its_label():
 
 
 def test_derived_columns_have_words(trained):
-    assert feature_words("reason_chance", 0.0) == (
-        "How releases after such a hold ended in training: 50%"
-    )
+    assert feature_words("reason_chance", 0.0) == ("Success rate of such holds in training: 50%")
     assert feature_words("came_back", 2.0).endswith(": 2")
     assert feature_words("job_age", float("nan")).endswith("not known")
     assert set(FEW) <= set(FEATURE_NAMES)

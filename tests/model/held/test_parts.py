@@ -102,7 +102,7 @@ def test_a_registered_part_is_trained_saved_loaded_asked_and_explained(tmp_path:
     told = next(found for found in model.explain(one) if found.name == "tiny")
     margin = answers.parts["tiny"][0]
     assert told.effect == pytest.approx(model.weights["tiny"] * (margin - model.centre["tiny"]))
-    with pytest.raises(ValueError, match="one hold is explained at a time, not 80"):
+    with pytest.raises(ValueError, match="can explain one hold at a time, not 80"):
         model.explain(inputs)
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from held_world import SPEC, held_world
+from torch_lstm import torch_margins
 
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.held.lstm import LstmSettings, torch_margins, train
+from condor_advice.model.held.lstm import LstmSettings, train
 from condor_advice.model.infer import LstmNetwork
 
 pytest.importorskip("torch")
@@ -59,7 +60,7 @@ def test_arrays_that_do_not_fit_are_refused():
     arrays = train(held_world(100), held_world(100, seed=1), replace(QUICK, epochs=1)).network
     broken = arrays.arrays()
     broken["head_0"] = broken["head_0"][:, :-1]
-    with pytest.raises(UnusableModel, match="do not fit each other"):
+    with pytest.raises(UnusableModel, match="sizes of the LSTM's arrays do not match"):
         LstmNetwork.from_arrays(broken)
     del broken["mean"]
     with pytest.raises(UnusableModel, match="mean"):

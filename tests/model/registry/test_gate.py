@@ -154,7 +154,7 @@ def test_the_result_is_plain_enough_for_json() -> None:
     result = compare(small_model("a", 0.1), small_model("b", 0.4), window)
     back = json.loads(json.dumps(result.as_dict(), allow_nan=False))
     assert back["passed"] == result.passed
-    assert back["rounds"] == gate.ROUNDS
+    assert back["rounds"] == gate.BOOTSTRAP_ROUNDS
 
 
 def test_figures_of_a_training_know_nothing_of_how_long_people_waited() -> None:

@@ -148,9 +148,9 @@ def test_a_card_says_what_the_model_was_made_from(tmp_path: Path, judged: PlotDa
 def test_a_card_says_what_was_taken_for_failed(tmp_path: Path) -> None:
     found = manifest.verify(write_model(tmp_path, "one", 1.0))
     repaired = replace(found, trained_on={"released_after_a_repair": 7})
-    assert "- Released after a repair (not learned from): 7" in card.markdown(repaired)
+    assert "- Released after a repair (not trained on): 7" in card.markdown(repaired)
     assumed = replace(repaired, settings={"repaired_failed": True})
-    assert "released after a repair, and taken for failed as is: 7" in card.markdown(assumed)
+    assert "released after a repair, counted as failures: 7" in card.markdown(assumed)
 
 
 def test_a_card_without_pictures_and_with_odd_figures_still_reads(tmp_path: Path) -> None:
