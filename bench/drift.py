@@ -22,8 +22,8 @@ from condor_advice.lab.drifting import (
     AFTER_DAYS,
     BEFORE_DAYS,
     CHANGED,
+    FIRST_DAY,
     OTHER_REASONS,
-    START,
     answered,
     episodes,
     profile,
@@ -67,14 +67,14 @@ def main() -> None:
     for seed in seeds:
         with tempfile.TemporaryDirectory() as scratch:
             work = Path(scratch)
-            whole = simulated(work / "whole", seed, BEFORE_DAYS + AFTER_DAYS, profile(START))
+            whole = simulated(work / "whole", seed, BEFORE_DAYS + AFTER_DAYS, profile(FIRST_DAY))
             signals, took = measure(episodes(whole))
             seconds.append(took)
             false_alarms += sum(alarms(signal) for signal in signals.values())
             windows += sum(
                 point.ends > TRAINED_UNTIL for one in signals.values() for point in one.series
             )
-            before = simulated(work / "before", seed, BEFORE_DAYS, profile(START))
+            before = simulated(work / "before", seed, BEFORE_DAYS, profile(FIRST_DAY))
             for name, changed in (
                 ("hold_reasons", profile(CHANGED, OTHER_REASONS)),
                 ("calibration", profile(CHANGED, failing_share=0.6)),

@@ -23,7 +23,7 @@ from condor_advice.preprocess.holds.splits import split_by_time
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
 SHARD_FILE = "source.json"  # says what a shard is
-PARTS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 
 
 def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
@@ -51,7 +51,7 @@ def merge_shards(
     """
     data = join(shards)
     data.check()
-    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in PARTS}
+    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in SPLITS}
     for index, source in enumerate(data.sources):
         rows = np.flatnonzero(data.source == index)
         try:
@@ -63,7 +63,7 @@ def merge_shards(
             )
         except AdviceError as error:
             raise AdviceError(f"{source}: {error}") from error
-        for name in PARTS:
+        for name in SPLITS:
             parts[name].append(rows[getattr(split, name)])
     joined = {name: np.concatenate(rows) for name, rows in parts.items()}
     for name, rows in joined.items():
@@ -78,4 +78,4 @@ def merge_shards(
 def load_split(path: Path) -> dict[str, HeldData]:
     """Read merged episodes as the parts of their split."""
     data, parts = HeldData.load_with_parts(path)
-    return {name: data.take(parts[name]) for name in PARTS}
+    return {name: data.take(parts[name]) for name in SPLITS}

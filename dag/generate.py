@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, SweepPlan
-from condor_advice.dag.scripts import CHECKPOINT, GIVE_UP, HOPELESS, SKIP
+from condor_advice.dag.scripts import CHECKPOINT, EXIT_HOPELESS, GIVE_UP, SKIP
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobStatus
 
@@ -63,7 +63,7 @@ def write_dag(plan: SweepPlan, into: Path) -> Path:
         )
 
     dag = dags.DAG(node_status_file=dags.NodeStatusFile(directory / STATUS_FILE, update_time=5))
-    hopeless = {"retries": plan.resources.retries, "retry_unless_exit": HOPELESS}
+    hopeless = {"retries": plan.resources.retries, "retry_unless_exit": EXIT_HOPELESS}
     check = dag.layer(name="check", submit_description=submit.check(), **hopeless)
     pieces = [
         {"shard": str(shard), "key": key}
@@ -146,7 +146,7 @@ def write_runner(plan: SweepPlan, into: Path) -> Path:
             setup=setup,
             remedy=remedy,
             package=PACKAGE,
-            hopeless=HOPELESS,
+            hopeless=EXIT_HOPELESS,
         )
     )
     path.chmod(0o755)

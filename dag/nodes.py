@@ -3,7 +3,7 @@
     python -m condor_advice.dag.nodes check|prepare|merge|trial|evaluate ...
 
 A node reads what was transferred beside it and leaves what is to be brought back in `out/`. It
-needs no network. Exit status HOPELESS says that another run would end the same way.
+needs no network. Exit status EXIT_HOPELESS says that another run would end the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from condor_advice.dag.scripts import CHECKPOINT, HOPELESS
+from condor_advice.dag.scripts import CHECKPOINT, EXIT_HOPELESS
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 
@@ -62,7 +62,7 @@ def main() -> None:
         nodes[what](*arguments)
     except AdviceError as error:
         print(f"condor-advice: {platform.node()}: {error}", file=sys.stderr)
-        sys.exit(HOPELESS)
+        sys.exit(EXIT_HOPELESS)
     except Exception as error:
         traceback.print_exc()
         print(f"condor-advice: {platform.node()}: {type(error).__name__}: {error}", file=sys.stderr)

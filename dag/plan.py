@@ -26,8 +26,8 @@ from condor_advice.dag.sweepfile import (
 )
 from condor_advice.gather.errors import Unreachable, UsageError
 
-FILE = "sweep.json"
-FORMAT = 1
+PLAN_FILE = "sweep.json"
+PLAN_FORMAT = 1
 DAG_FILE = "sweep.dag"
 STATUS_FILE = "nodes.status"
 # Parameters of the preprocessing (those of TensorSpec): trials that agree on them share it.
@@ -119,26 +119,26 @@ class SweepPlan:
 
     def save(self, directory: Path) -> None:
         """Write it into a directory: its own, or what will become that."""
-        content = {"format": FORMAT} | asdict(self)
+        content = {"format": PLAN_FORMAT} | asdict(self)
         del content["directory"]
-        (directory / FILE).write_text(json.dumps(content, indent=1) + "\n")
+        (directory / PLAN_FILE).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> SweepPlan:
         """Read it from a directory."""
         try:
-            content = json.loads((directory / FILE).read_text())
+            content = json.loads((directory / PLAN_FILE).read_text())
         except FileNotFoundError:
             raise Unreachable(
-                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                f"{directory}: no sweep here ({PLAN_FILE} is missing); `condor-advice sweep init` "
                 "makes one"
             ) from None
         except (OSError, ValueError) as error:
-            raise Unreachable(f"{directory / FILE}: cannot be read ({error})") from error
-        if content.pop("format", None) != FORMAT:
+            raise Unreachable(f"{directory / PLAN_FILE}: cannot be read ({error})") from error
+        if content.pop("format", None) != PLAN_FORMAT:
             raise Unreachable(
-                f"{directory / FILE}: written by another version of condor-advice; use that one, "
-                "or begin a new sweep"
+                f"{directory / PLAN_FILE}: written by another version of condor-advice; use that "
+                "version, or plan the sweep again"
             )
         hyperband = content["hyperband"]
         return cls(

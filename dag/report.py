@@ -16,7 +16,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 from condor_advice.model.html_report import Section, page
 
-ENOUGH = 8  # trials that are needed to tell the importance of a parameter
+MIN_RANKED_TRIALS = 8  # trials that are needed to tell the importance of a parameter
 MOST_LISTED = 50  # trials in the table
 
 
@@ -71,7 +71,7 @@ def importance(plan: SweepPlan, tried: Sequence[Trial]) -> dict[str, dict[str, f
     """
     varied = [p for p in plan.parameters if not p.is_constant]
     rows = [t for t in tried if t.state in (TrialState.FINISHED, TrialState.STOPPED)]
-    if len(rows) < ENOUGH or not varied:
+    if len(rows) < MIN_RANKED_TRIALS or not varied:
         return {}
     import numpy as np
     from sklearn.ensemble import RandomForestRegressor
@@ -208,7 +208,7 @@ def _page(
     }
     sections += [Section(titles[name], pictures={titles[name]: p}) for name, p in pictures.items()]
     if not weights:
-        text = f"Too few trials have ended to tell: at least {ENOUGH} are needed."
+        text = f"Too few trials have ended to tell: at least {MIN_RANKED_TRIALS} are needed."
         sections.append(Section(titles["importance"], [text]))
     if evaluation:
         sections.append(_evaluation(evaluation))

@@ -30,7 +30,7 @@ AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band
 GIVE_UP = 2  # RETRY ... UNLESS-EXIT: the sweep itself is broken
 SKIP = 3  # PRE_SKIP: the node is done without a job
 # A node's job ends with this when another run would end the same way.
-HOPELESS = 10
+EXIT_HOPELESS = 10
 CHECKPOINT = 85  # a job exits with this to say: this is a checkpoint, start me again
 RELEASES = 2  # a held job is let go so often before the node is run anew
 
@@ -161,7 +161,7 @@ def post(plan: SweepPlan, node: str, returned: str, job: str) -> int:
     with SweepState(plan.directory) as state:
         trial = take_result(plan, state, number) if returned == "0" else None
         if trial is None:
-            hopeless = returned == str(HOPELESS)
+            hopeless = returned == str(EXIT_HOPELESS)
             reason = failure_reason(plan, number, returned)
             allowed = None if hopeless else plan.resources.retries
             trial = state.tell_failure(number, job, reason, allowed)

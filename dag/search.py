@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 FIRST_DRAWS = 4  # trials that are drawn at random before Bayesian search has enough to go by
-CANDIDATES = 2000
+PROPOSED_POINTS = 2000
 MOST_POINTS = 200  # a Gaussian process costs the cube of them
 
 
@@ -114,8 +114,8 @@ def _bayes(
 
     rng = np.random.default_rng(draws.getrandbits(64))
     best = x[np.argmin(y)]
-    near = best + rng.normal(0, 0.1, (CANDIDATES // 4, len(free)))
-    shares = np.concatenate((rng.random((CANDIDATES, len(free))), np.clip(near, 0, 1)))
+    near = best + rng.normal(0, 0.1, (PROPOSED_POINTS // 4, len(free)))
+    shares = np.concatenate((rng.random((PROPOSED_POINTS, len(free))), np.clip(near, 0, 1)))
     values = [
         {p.name: p.at(float(s)) for p, s in zip(free, row, strict=True)} for row in shares.tolist()
     ]

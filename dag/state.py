@@ -22,7 +22,7 @@ from condor_advice.dag.search import KnownTrial
 from condor_advice.dag.sweepfile import Metric
 from condor_advice.gather.errors import Unreachable
 
-FILE = "state.sqlite"
+STATE_FILE = "state.sqlite"
 _WAIT_SECONDS = 120
 
 _SCHEMA = """
@@ -117,10 +117,10 @@ class SweepState:
 
     def __init__(self, directory: Path) -> None:
         """Open the state; `create` makes it."""
-        self.path = directory / FILE
+        self.path = directory / STATE_FILE
         if not self.path.exists():
             raise Unreachable(
-                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                f"{directory}: no sweep here ({STATE_FILE} is missing); `condor-advice sweep init` "
                 "makes one"
             )
         try:
@@ -133,7 +133,7 @@ class SweepState:
     @classmethod
     def create(cls, directory: Path, trials: int) -> SweepState:
         """Make the state of a sweep of so many trials."""
-        part = directory / f".{FILE}.part"
+        part = directory / f".{STATE_FILE}.part"
         part.unlink(missing_ok=True)
         connection = sqlite3.connect(part)
         connection.executescript(_SCHEMA)
@@ -143,7 +143,7 @@ class SweepState:
                 ((number,) for number in range(trials)),
             )
         connection.close()
-        part.rename(directory / FILE)
+        part.rename(directory / STATE_FILE)
         return cls(directory)
 
     def close(self) -> None:

@@ -20,10 +20,10 @@ from condor_advice.preprocess.holds.labels import NO_LABEL
 from condor_advice.preprocess.holds.samples import collect
 from condor_advice.preprocess.holds.timeline import LogSource, Timeline, log_blocks
 
-START = datetime(2026, 3, 2, tzinfo=UTC)
+FIRST_DAY = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS_PER_DAY = 500.0
 BEFORE_DAYS, AFTER_DAYS = 36, 14
-CHANGED = START + timedelta(days=BEFORE_DAYS)
+CHANGED = FIRST_DAY + timedelta(days=BEFORE_DAYS)
 OTHER_REASONS = {
     "memory_always": 6.0,
     "memory_by_input": 6.0,

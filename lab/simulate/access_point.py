@@ -46,7 +46,7 @@ from condor_advice.lab.truth import Truth, utc
 _BLOCK_JOBS = 20_000
 
 
-class AccessPoint:
+class SimulatedAccessPoint:
     """One access point: draws its clusters and writes its log."""
 
     def __init__(
@@ -263,7 +263,13 @@ class TroubledJob:
     """A job that may be held or evicted, from its submission to its end."""
 
     def __init__(
-        self, ap: AccessPoint, cluster: Cluster, proc: int, hit: bool, evicted: bool, outage: bool
+        self,
+        ap: SimulatedAccessPoint,
+        cluster: Cluster,
+        proc: int,
+        hit: bool,
+        evicted: bool,
+        outage: bool,
     ) -> None:
         self.ap, self.cluster, self.proc, self.rng = ap, cluster, proc, ap.rng
         self.hit, self.evicted, self.outage = hit, evicted, outage
@@ -467,7 +473,7 @@ def simulate(jobs: int, seed: int, out: Path, profile: Profile) -> SimulationRes
             name = f"ap{number}"
             (out / name).mkdir()
             with (out / name / "EventLog").open("wb") as log:
-                AccessPoint(name, share, seed, profile, log, truth.write, result).run()
+                SimulatedAccessPoint(name, share, seed, profile, log, truth.write, result).run()
     result.seconds = time.perf_counter() - began
     (out / "manifest.json").write_text(
         json.dumps({"seed": seed, "profile": asdict(profile), **result.as_json(profile)}, indent=1)

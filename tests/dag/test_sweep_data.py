@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from condor_advice.advise.commands.episode_sources import Sources
 from condor_advice.advise.commands.gather import gather
-from condor_advice.dag.episodes import PARTS, load_split, merge_shards, read_shard
+from condor_advice.dag.episodes import SPLITS, load_split, merge_shards, read_shard
 from condor_advice.dag.plan import PREPROCESSING, SweepPlan
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order
@@ -54,7 +54,7 @@ def test_a_recording_is_the_same_episodes_in_a_sweep_and_in_train(planned, tmp_p
     assert_same(merged, train)
     merged.save(tmp_path / "data.npz", rows)
     parts = load_split(tmp_path / "data.npz")
-    for name in PARTS:
+    for name in SPLITS:
         assert_same(parts[name], train.take(rows[name]))
         assert not parts[name].changed.any(), "what was repaired is in no part of the split"
 

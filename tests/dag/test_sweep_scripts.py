@@ -244,7 +244,7 @@ def test_what_cannot_succeed_is_not_tried_again_and_says_why(ready):
     task["parameters"] |= {"learning_rate": float("inf"), "hidden": 4}
     (inputs / "task.json").write_text(json.dumps(task))
     returned = run_trial(plan, 0)
-    assert returned == scripts.HOPELESS, (plan.trial_directory(0) / "node.err").read_text()
+    assert returned == scripts.EXIT_HOPELESS, (plan.trial_directory(0) / "node.err").read_text()
     assert scripts.post(plan, "trial-0", str(returned), "1.0") == scripts.DONE
     trial = trial_of(plan, 0)
     assert trial.state is TrialState.FAILED
@@ -366,7 +366,7 @@ def test_an_execution_point_without_torch_fails_the_check_at_once_and_says_so(pl
     plan = planned(section={"environment": {"python": str(bare / "bin" / "python")}})
     where = plan.directory / "check"
     document = plan.directory / "sweep.json"
-    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.HOPELESS
+    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.EXIT_HOPELESS
     said = (where / "node.err").read_text()
     assert "lacks numpy (No module named 'numpy'), torch" in said
     assert "use environment: bundle" in said
@@ -376,5 +376,5 @@ def test_an_execution_point_without_python_fails_the_check_at_once_and_says_so(p
     plan = planned(section={"environment": {"python": "/opt/none/bin/python"}})
     where = plan.directory / "check"
     document = plan.directory / "sweep.json"
-    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.HOPELESS
+    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.EXIT_HOPELESS
     assert "/opt/none/bin/python is missing or older" in (where / "node.err").read_text()
