@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -13,8 +15,10 @@ from click.testing import CliRunner
 
 from condor_advice.advise.commands.episode_sources import Sources
 from condor_advice.advise.commands.gather import gather
+from condor_advice.dag import nodes
 from condor_advice.dag.episodes import SPLITS, load_split, merge_shards, read_shard
 from condor_advice.dag.plan import PREPROCESSING, SweepPlan
+from condor_advice.dag.scripts import EXIT_HOPELESS
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order
 from condor_advice.model.held.data import HeldData
@@ -98,6 +102,27 @@ def test_a_shard_says_what_is_known_of_repairs(planned):
     assert shard["zone"] == "UTC"
     assert len(shard["repairs"]) > 50
     assert all("." in job for job in shard["repairs"])
+
+
+def test_a_shard_of_an_older_version_asks_to_plan_the_sweep_again(
+    planned: Callable[..., SweepPlan], tmp_path: Path, monkeypatch, capsys
+):
+    plan = planned()
+    [key] = plan.prepared
+    shard = shutil.copytree(shard_of(plan), tmp_path / "0")
+    shutil.copy(plan.directory / "sweep.json", tmp_path)
+    source = shard / "source.json"
+    content = json.loads(source.read_text())
+    del content["repairs"], content["access_point"]
+    source.write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["nodes", "prepare", "sweep.json", "0", key])
+    with pytest.raises(SystemExit) as ended:
+        nodes.main()
+    assert ended.value.code == EXIT_HOPELESS
+    message = capsys.readouterr().err
+    assert "0/source.json: has no 'access_point': another version of condor-advice" in message
+    assert "plan the sweep again with `condor-advice sweep init`" in message
 
 
 def test_rotations_of_a_log_are_one_log_and_other_logs_are_not():

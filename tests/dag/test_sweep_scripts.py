@@ -205,7 +205,7 @@ def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready)
     assert go_on(plan, 1, "3.0") == (scripts.DONE, scripts.DONE)
     assert trial_of(plan, 1).state is TrialState.STOPPED
     assert trial_of(plan, 1).epoch == 2
-    assert "after 2 epochs its best is" in trial_of(plan, 1).reason
+    assert "its best after 2 epochs is" in trial_of(plan, 1).reason
 
 
 def train_here(plan: SweepPlan, seed: int = 0) -> Any:

@@ -134,7 +134,7 @@ def test_without_a_key_nothing_is_sent_and_nothing_is_asked(planned, online, mon
 def test_a_server_that_refuses_is_told_without_the_key(planned, online):
     plan = planned()
     online.refuse = True
-    with pytest.raises(Unreachable, match="W&B did not take the sweep") as caught:
+    with pytest.raises(Unreachable, match="W&B did not accept the sweep") as caught:
         sync.create_sweep(plan)
     assert SECRET not in str(caught.value)
     with SweepState(plan.directory) as state:
