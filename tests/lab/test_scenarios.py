@@ -54,7 +54,7 @@ def test_each_says_what_happens_and_why(name: str) -> None:
 def test_a_cause_that_ends_is_transient_and_ends_after_it_began(name: str, world: LabWorld) -> None:
     for number in range(1, 9):
         _, cause = set_up(name, world, number)
-        assert cause.what
+        assert cause.description
         if cause.ends is not None:
             assert cause.transient
             assert world.clock() < cause.ends < world.clock() + 1000
