@@ -395,7 +395,7 @@ class TroubledJob:
         return when + 1
 
     def _owner(self, fault: Fault, held: int) -> tuple[int, bool] | None:
-        """Let the owner act; return when, and whether they removed the job, or None if they wait."""
+        """Let the owner act; return when, and whether they removed the job; None: no action."""
         cluster, rng, user, count = self.cluster, self.rng, self.cluster.user, len(self.holds)
         tenacity = self.ap.tenacity
         if cluster.automatic and fault.family != "people" and count <= 8 and tenacity > -2.5:
