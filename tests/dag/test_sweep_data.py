@@ -46,24 +46,24 @@ def shard_of(plan: SweepPlan) -> Path:
     return plan.directory / "shards" / "0"
 
 
-def test_a_recording_is_the_same_episodes_in_a_sweep_and_in_train(planned, tmp_path):
+def test_a_recording_gives_the_same_episodes_in_a_sweep_and_in_train(planned, tmp_path):
     plan = planned()
     sweep = read_shard(shard_of(plan), PREPROCESSING)
     train = Sources(recordings=("pool_a",)).read(())
     assert_same(sweep, train)
     assert train.changed.any()
     assert np.all(train.label[train.changed] == NO_LABEL)
-    # What trials are given is what train would be given, too.
+    # Trials get the same data as `train`.
     merged, rows = merge_shards([sweep], plan.split)
     assert_same(merged, train)
     merged.save(tmp_path / "data.npz", rows)
     parts = load_split(tmp_path / "data.npz")
     for name in SPLITS:
         assert_same(parts[name], train.take(rows[name]))
-        assert not parts[name].changed.any(), "what was repaired is in no part of the split"
+        assert not parts[name].changed.any(), "no split has repaired jobs"
 
 
-def test_logs_are_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs):
+def test_logs_give_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs):
     plan = planned(section={"data": [{"logs": str(event_logs[-1])}]})
     sweep = read_shard(shard_of(plan), PREPROCESSING)
     train = Sources(logs=tuple(event_logs)).read(())
@@ -74,7 +74,7 @@ def test_logs_are_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs)
     assert np.array_equal(sweep.steps, train.steps)
 
 
-def test_a_store_is_the_same_episodes_in_a_sweep_and_in_train(
+def test_a_store_gives_the_same_episodes_in_a_sweep_and_in_train(
     planned: Callable[..., SweepPlan], event_logs: list[Path], tmp_path: Path
 ):
     store = tmp_path / "store.sqlite"
@@ -84,7 +84,7 @@ def test_a_store_is_the_same_episodes_in_a_sweep_and_in_train(
     assert_same(read_shard(shard_of(plan), PREPROCESSING), Sources(stores=(store,)).read(()))
 
 
-def test_neighbours_steps_stand_before_the_jobs_own(planned):
+def test_neighbours_steps_come_before_the_jobs_own(planned):
     plan = planned()
     alone = read_shard(shard_of(plan), PREPROCESSING)
     beside = read_shard(shard_of(plan), PREPROCESSING | {"neighbours": 2})
@@ -97,7 +97,7 @@ def test_neighbours_steps_stand_before_the_jobs_own(planned):
     assert np.array_equal(own, alone.steps[alone.offsets[row] : alone.offsets[row + 1]])
 
 
-def test_a_shard_says_what_is_known_of_repairs(planned):
+def test_a_shard_lists_the_known_repairs(planned):
     shard = json.loads((shard_of(planned()) / "source.json").read_text())
     assert shard["zone"] == "UTC"
     assert len(shard["repairs"]) > 50

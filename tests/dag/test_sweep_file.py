@@ -70,7 +70,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path):
         "epochs": "constant",
     }
     [rate] = [p for p in sweep.parameters if p.name == "learning_rate"]
-    assert rate.settings["min"] == 1e-4  # YAML 1.1 would have it as text
+    assert rate.settings["min"] == 1e-4  # YAML 1.1 would read it as text
     assert sweep.hyperband is not None
     assert sweep.hyperband.bands[:3] == (2, 6, 18)
     assert [source.value for source in sweep.sources] == ["pool_a", "pool_b"]
@@ -79,7 +79,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path):
     assert sweep.resources.retries == 2
     assert sweep.environment.kind == "image"
     assert sweep.tracking == "off"
-    assert "condor_advice" not in sweep.config, "W&B is sent its own part alone"
+    assert "condor_advice" not in sweep.config, "W&B gets only its own keys"
     assert "program" not in sweep.config
 
 
@@ -148,12 +148,12 @@ condor_advice:
         ("method: random\nmetric: {name: validation_loss}\n", 1, "no condor_advice"),
     ],
 )
-def test_a_file_that_is_no_sweep_says_what_is_missing(tmp_path, text, line, message):
+def test_an_incomplete_sweep_file_is_refused_with_the_reason(tmp_path, text, line, message):
     reported = problems(tmp_path, text)
     assert any(at == line and told.startswith(message) for at, told in reported), reported
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot read the sweep file"):
         read_sweep_file(tmp_path / "none.yaml", KNOWN, METRICS)
 
@@ -164,7 +164,7 @@ def test_a_grid_needs_choices(tmp_path):
     assert "learning_rate: a grid needs choices" in found[0][1]
 
 
-def test_missing_data_is_told_before_anything_is_written(tmp_path):
+def test_missing_data_is_reported_before_anything_is_written(tmp_path):
     text = GOOD.replace(
         "[{recording: pool_a}, {recording: pool_b}]",
         "[{logs: EventLog}, {store: none.sqlite}, {export: here}]",
@@ -176,7 +176,7 @@ def test_missing_data_is_told_before_anything_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
-def test_every_distribution_that_wandb_documents_is_taken(tmp_path, kind):
+def test_every_distribution_that_wandb_documents_is_accepted(tmp_path, kind):
     settings = {
         "constant": "value: 0.5",
         "categorical": "values: [0.1, 0.5]",
