@@ -42,14 +42,14 @@ def main(names: list[str]) -> int:
 
 
 def _lines_of(page: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     name = ""
     for line in page.read_text().splitlines():
         if line.startswith("## bench/"):
             name = line.removeprefix("## bench/")
         elif line.startswith("{") and name:
-            found.setdefault(name, []).append(line)
-    return found
+            lines.setdefault(name, []).append(line)
+    return lines
 
 
 def _write(lines: dict[str, list[str]]) -> None:

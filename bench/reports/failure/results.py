@@ -224,8 +224,8 @@ def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
             {
                 **report,
                 "horizons": {
-                    name: one
-                    for name, one in report["horizons"].items()
+                    name: scores
+                    for name, scores in report["horizons"].items()
                     if name != Horizon.POST_MORTEM
                 },
             }
@@ -234,15 +234,15 @@ def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
     ]
     lines += [
         "Trials: "
-        + ", ".join(f"{name} {one['trials']}" for name, one in report["horizons"].items())
+        + ", ".join(f"{name} {scores['trials']}" for name, scores in report["horizons"].items())
         + ".",
         "",
     ]
     verdicts = []
     for horizon, wanted in log.reference.items():
-        one = report["horizons"].get(horizon)
-        if one:
-            verdicts.append(f"{horizon} {one['roc_auc']:.3f} against {wanted:.3f}")
+        scores = report["horizons"].get(horizon)
+        if scores:
+            verdicts.append(f"{horizon} {scores['roc_auc']:.3f} against {wanted:.3f}")
     lines += [
         f"Against an earlier quick study (ROC AUC): {'; '.join(verdicts)}. F1 of the "
         f"last-outcome rule in that study: {log.last_outcome_f1:.2f}.",
@@ -297,16 +297,18 @@ def _compare(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
     return (
         lines
         + [
-            f"| {name} | {one['labels']:.0f} | {one['roc_auc']:.3f} | {one['pr_auc']:.3f} "
-            f"| {one['f1']:.3f} | {one['precision']:.3f} | {one['recall']:.3f} |"
-            for name, one in figures.items()
+            f"| {name} | {scores['labels']:.0f} | {scores['roc_auc']:.3f} | {scores['pr_auc']:.3f} "
+            f"| {scores['f1']:.3f} | {scores['precision']:.3f} | {scores['recall']:.3f} |"
+            for name, scores in figures.items()
         ]
         + [""]
     )
 
 
 def _online(figures: Mapping[str, Any]) -> list[str]:
-    worst = min((one["retrained_roc_auc"] for one in figures["stretches"]), default=float("nan"))
+    worst = min(
+        (stretch["retrained_roc_auc"] for stretch in figures["stretches"]), default=float("nan")
+    )
     return [
         "### Online, at submit",
         "",
@@ -333,9 +335,10 @@ def _sizes(figures: Sequence[Mapping[str, Any]]) -> list[str]:
             "|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {name} | {one['answered']:.2f} | {one['mape']:.0f} | {one['median_ape']:.0f} "
-            f"| {one['waste']:.2f} | {one['under_allocated']:.3f} |"
-            for name, one in target["rules"].items()
+            f"| {name} | {scores['answered']:.2f} | {scores['mape']:.0f} "
+            f"| {scores['median_ape']:.0f} | {scores['waste']:.2f} "
+            f"| {scores['under_allocated']:.3f} |"
+            for name, scores in target["rules"].items()
         ]
         lines.append("")
     return lines
@@ -356,11 +359,11 @@ def _profiles(figures: Mapping[str, Any]) -> list[str]:
     return (
         lines
         + [
-            f"| {one['profile']} | {one['jobs']} | {one['users']} "
-            f"| {one['median_run_seconds']:.0f} "
-            f"| {one['median_requested_seconds']:.0f} | {one['median_cpus']:.0f} "
-            f"| {one['user_submits_per_hour']:.1f} | {one['failed']:.3f} |"
-            for one in figures["table"]
+            f"| {profile['profile']} | {profile['jobs']} | {profile['users']} "
+            f"| {profile['median_run_seconds']:.0f} "
+            f"| {profile['median_requested_seconds']:.0f} | {profile['median_cpus']:.0f} "
+            f"| {profile['user_submits_per_hour']:.1f} | {profile['failed']:.3f} |"
+            for profile in figures["table"]
         ]
         + [""]
     )
@@ -370,9 +373,9 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def _post_mortem_row(name: str, one: Mapping[str, Any]) -> str:
-    figures = [f"{one[figure]:.3f}" for figure in ("accuracy", "recall", "precision", "f1")]
-    return f"| {' | '.join([name, *figures])} |"
+def _post_mortem_row(name: str, scores: Mapping[str, Any]) -> str:
+    cells = [f"{scores[figure]:.3f}" for figure in ("accuracy", "recall", "precision", "f1")]
+    return f"| {' | '.join([name, *cells])} |"
 
 
 def _versions(results: Mapping[str, Mapping[str, Any]], version: str) -> str:
@@ -380,10 +383,10 @@ def _versions(results: Mapping[str, Mapping[str, Any]], version: str) -> str:
     older: dict[str, list[str]] = {}
     versions = set()
     for name, report in results.items():
-        for horizon, one in report["horizons"].items():
-            versions.add(one["version"])
-            if one["version"] != version:
-                older.setdefault(one["version"], []).append(f"{name} {horizon}")
+        for horizon, scores in report["horizons"].items():
+            versions.add(scores["version"])
+            if scores["version"] != version:
+                older.setdefault(scores["version"], []).append(f"{name} {horizon}")
     if len(versions) == 1:
         return versions.pop()
     return version + "".join(

@@ -239,7 +239,7 @@ _TITLES = {
 }
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(figures: Mapping[str, Any]) -> str:
     """Return docs/results-held.md."""
     lines = [
         "# Models for held jobs: what they reach",
@@ -248,12 +248,12 @@ def page(found: Mapping[str, Any]) -> str:
         "95 %",
         "intervals from drawing whole clusters again. "
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, "
-        f"{platform.machine()}, {found['seconds']:.0f} s.",
+        f"{platform.machine()}, {figures['seconds']:.0f} s.",
         "",
-        f"Trained on {found['training']['labelled']:,} labelled hold episodes of "
-        f"{', '.join(found['training']['sources'])} "
-        f"({found['training']['released_after_a_repair']:,} releases after a repair and "
-        f"{found['training']['never_released']:,} holds that were never released have no label). "
+        f"Trained on {figures['training']['labelled']:,} labelled hold episodes of "
+        f"{', '.join(figures['training']['sources'])} "
+        f"({figures['training']['released_after_a_repair']:,} releases after a repair and "
+        f"{figures['training']['never_released']:,} holds that were never released have no label). "
         "A simulated episode",
         f"counts {SIMULATED_WEIGHT:g} of a recorded one.",
         "",
@@ -264,33 +264,33 @@ def page(found: Mapping[str, Any]) -> str:
         "nobody has seen.",
     ]
     for key, title in _TITLES.items():
-        lines += ["", f"## {title}", "", *_set_lines(found[key])]
+        lines += ["", f"## {title}", "", *_set_lines(figures[key])]
     lines += ["", "## Scenario families that were left out of training", ""]
-    lines += _family_lines(found["families"])
+    lines += _family_lines(figures["families"])
     lines += ["", "## Parts of the shipped model", ""]
     lines += [
         "Log loss that each part saves, on episodes out of fold: "
-        + ", ".join(f"{part} {gain:+.4f}" for part, gain in found["gains"].items())
+        + ", ".join(f"{part} {gain:+.4f}" for part, gain in figures["gains"].items())
         + ". Weights in the stack: "
-        + ", ".join(f"{part} {weight:.2f}" for part, weight in found["weights"].items())
+        + ", ".join(f"{part} {weight:.2f}" for part, weight in figures["weights"].items())
         + ".",
         "A part whose weight would be below 0.02 is left out of the model.",
         "",
-        f"Calibration, chosen by log loss out of fold: {found['calibration']}.",
+        f"Calibration, chosen by log loss out of fold: {figures['calibration']}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _set_lines(one: Mapping[str, Any]) -> list[str]:
-    against = one["against"]
+def _set_lines(figures: Mapping[str, Any]) -> list[str]:
+    against = figures["against"]
     lines = [
-        f"{one['episodes']:,} episodes of {one['clusters']:,} clusters, of which "
-        f"{one['succeeded']:.1%} succeeded after a release as is.",
+        f"{figures['episodes']:,} episodes of {figures['clusters']:,} clusters, of which "
+        f"{figures['succeeded']:.1%} succeeded after a release as is.",
         "",
         "| model | " + " | ".join(title for title, _ in _COLUMNS.values()) + " |",
         "|---|" + "---|" * len(_COLUMNS),
     ]
-    for name, row in one["models"].items():
+    for name, row in figures["models"].items():
         cells = [
             _form(row[key]["value"], row[key]["interval"], form)
             for key, (_, form) in _COLUMNS.items()
@@ -318,7 +318,7 @@ def _set_lines(one: Mapping[str, Any]) -> list[str]:
             "{:+.1f}",
         )
         + " %.",
-        f"- Calibration error: {one['models']['shipped']['calibration_error']['value']:.3f}; "
+        f"- Calibration error: {figures['models']['shipped']['calibration_error']['value']:.3f}; "
         "the target is at most 0.03.",
         "- What the LSTM adds to the trees, in points of ROC AUC: "
         + _form(
@@ -332,23 +332,26 @@ def _set_lines(one: Mapping[str, Any]) -> list[str]:
         "- Brier score with repaired jobs taken for failed, less without: "
         + _form(against["repaired"]["value"], against["repaired"]["interval"], "{:+.4f}")
         + " (both without the LSTM).",
-        f"- Abstention, at a promised risk of {one['abstention']['risk_promised']:.0%}: "
-        f"answers {one['abstention']['coverage']:.1%} of the episodes, and of these answers "
-        f"{one['abstention']['wrong_among_confident']:.1%} are wrong.",
+        f"- Abstention, at a promised risk of {figures['abstention']['risk_promised']:.0%}: "
+        f"answers {figures['abstention']['coverage']:.1%} of the episodes, and of these answers "
+        f"{figures['abstention']['wrong_among_confident']:.1%} are wrong.",
         "- CPU hours lost: "
-        + ", ".join(f"{name} {hours:.1f}" for name, hours in one["regret"].items())
+        + ", ".join(f"{name} {hours:.1f}" for name, hours in figures["regret"].items())
         + ".",
     ]
     return lines
 
 
-def _family_lines(one: Mapping[str, Any]) -> list[str]:
-    def told(key: str, scale: float, form: str) -> str:
-        return _form(scale * one[key]["value"], [scale * v for v in one[key]["interval"]], form)
+def _family_lines(figures: Mapping[str, Any]) -> list[str]:
+    def show(key: str, scale: float, form: str) -> str:
+        return _form(
+            scale * figures[key]["value"], [scale * v for v in figures[key]["interval"]], form
+        )
 
     return [
         "Trained on the recordings without a family, tested on that family in the randomised",
-        f"recording: {one['episodes']:,} episodes. *Mixed* is the model where it is sure and the",
+        f"recording: {figures['episodes']:,} episodes. "
+        "*Mixed* is the model where it is sure and the",
         "rules (with the outcomes seen so far) where it abstains.",
         "",
         "| family | episodes | succeeded | rules, Brier | model, Brier | mixed, Brier | sure |",
@@ -356,16 +359,16 @@ def _family_lines(one: Mapping[str, Any]) -> list[str]:
         *(
             f"| {name} | {row['episodes']} | {row['succeeded']:.1%} | {row['rules_brier']:.4f} | "
             f"{row['model_brier']:.4f} | {row['mixed_brier']:.4f} | {row['confident']:.1%} |"
-            for name, row in one["families"].items()
+            for name, row in figures["families"].items()
         ),
         "",
-        f"- Brier of mixed against the rules: {told('mixed_brier_over_rules', 100, '{:+.1f}')} %; "
+        f"- Brier of mixed against the rules: {show('mixed_brier_over_rules', 100, '{:+.1f}')} %; "
         "the target is not above 0.",
         f"- Brier of the model alone against the rules: "
-        f"{told('model_brier_over_rules', 100, '{:+.1f}')} %.",
+        f"{show('model_brier_over_rules', 100, '{:+.1f}')} %.",
         f"- ROC AUC of mixed, less that of the rules: "
-        f"{told('mixed_roc_auc_over_rules', 100, '{:+.1f}')} points; of the model alone "
-        f"{told('model_roc_auc_over_rules', 100, '{:+.1f}')}.",
+        f"{show('mixed_roc_auc_over_rules', 100, '{:+.1f}')} points; of the model alone "
+        f"{show('model_roc_auc_over_rules', 100, '{:+.1f}')}.",
     ]
 
 
