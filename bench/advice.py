@@ -1,10 +1,10 @@
-"""How long advice takes, side by side with the least that any program of its kind must do.
+"""How long advice takes, compared with the least that any such program must do.
 
     python bench/advice.py [--rounds N] [--jobs N] [--large N] [--held N] [--no-pool]
 
-Everything runs on the same machine in turns, and of each the best round counts. Processor time
-(user and system) decides, since it says the same on a busy machine and on an idle one; the time
-on the wall is printed beside it. One JSON line per benchmark.
+All commands run in turns on the same machine, and the best round of each counts. CPU time (user
+and system) decides, because it is nearly the same on a busy and on an idle machine; wall time is
+printed beside it. Prints one JSON line per benchmark.
 
 - `cold_store`: `condor-advice JOBID --store S` against a Python that imports numpy and sqlite3
   and reads one row.
@@ -53,7 +53,7 @@ print(htcondor2.Schedd().query(sys.argv[1], sys.argv[2].split(",")))
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """The least that a command took."""
+    """The least time that a command took."""
 
     cpu: float
     wall: float
@@ -79,21 +79,21 @@ def run(command: Sequence[str], env: dict[str, str]) -> CommandCost:
 def race(
     commands: dict[str, Sequence[str]], rounds: int, env: dict[str, str]
 ) -> dict[str, CommandCost]:
-    """Run commands in turns; return the best of each, after one round that does not count."""
-    found: dict[str, list[CommandCost]] = {name: [] for name in commands}
+    """Run commands in turns; return the best of each, after one warm-up round."""
+    costs_by_name: dict[str, list[CommandCost]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
         for name, command in commands.items():
-            found[name].append(run(command, env))
+            costs_by_name[name].append(run(command, env))
     return {
         name: CommandCost(min(c.cpu for c in costs[1:]), min(c.wall for c in costs[1:]))
-        for name, costs in found.items()
+        for name, costs in costs_by_name.items()
     }
 
 
 def compare(
     benchmark: str, ours: CommandCost, floor: CommandCost, target: float, **more: object
 ) -> None:
-    """Print how many times the floor ours took."""
+    """Print our cost as a multiple of the floor's."""
     ratio = ours.cpu / floor.cpu
     report(
         benchmark,
@@ -141,15 +141,15 @@ def make_store(directory: Path, jobs: int, held: float | None = None) -> Path:
 
 
 def held_job(store: Path) -> tuple[str, str]:
-    """Return a job that is held, and the number of its episode."""
+    """Return a held job and the number of its episode."""
     with Store(store, readonly=True) as opened:
         episodes = KeptEpisodes(opened).open_holds()
-    one = episodes[len(episodes) // 2]
-    return str(one.job), str(one.episode)
+    middle = episodes[len(episodes) // 2]
+    return str(middle.job), str(middle.episode)
 
 
 def bench_cold(store: Path, rounds: int, env: dict[str, str]) -> CommandCost:
-    """One job from a store."""
+    """Measure advice on one job from a store."""
     job, episode = held_job(store)
     costs = race(
         {
@@ -164,10 +164,10 @@ def bench_cold(store: Path, rounds: int, env: dict[str, str]) -> CommandCost:
 
 
 def bench_many(directory: Path, jobs: int, cold: CommandCost, env: dict[str, str]) -> None:
-    """Thousands of held jobs in one call."""
+    """Measure advice on thousands of held jobs in one call."""
     path = make_store(directory, 4 * jobs, 0.6)
     with Store(path) as store, store.transaction() as db:
-        # Let the first holds of so many jobs stay: nobody has come to release them.
+        # Keep the first hold of this many jobs, as if nobody had released them.
         chosen = f"SELECT min(episode) FROM kept_episodes GROUP BY job LIMIT {jobs}"
         db.execute(f"DELETE FROM kept_episodes WHERE episode NOT IN ({chosen})")
         db.execute("UPDATE kept_episodes SET outcome = 5, released = -1, decided = -1")
@@ -187,7 +187,7 @@ def bench_many(directory: Path, jobs: int, cold: CommandCost, env: dict[str, str
 
 
 def bench_size(small: Path, large: Path, rounds: int, env: dict[str, str], jobs: int) -> None:
-    """The same question to a small and to a large store."""
+    """Ask a small and a large store the same question."""
     commands = {
         name: [*COMMAND, held_job(path)[0], "--store", str(path)]
         for name, path in (("small", small), ("large", large))
@@ -197,7 +197,7 @@ def bench_size(small: Path, large: Path, rounds: int, env: dict[str, str], jobs:
 
 
 def bench_pool(rounds: int, env: dict[str, str]) -> None:
-    """One held job of a real pool."""
+    """Measure advice on one held job of a real pool."""
     from condor_advice.gather.events import JobStatus
     from condor_advice.gather.live import HOLD_ATTRIBUTES
     from condor_advice.lab.install_pool import PoolUnavailable, installed
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=10_000, help="held jobs in one call")
     parser.add_argument("--no-pool", action="store_true")
     chosen = parser.parse_args()
-    # An installed package has its byte code ready, whatever this shell says about it.
+    # An installed package has its byte code compiled, whatever this shell's settings.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="bench-advice-") as name:
         directory = Path(name)

@@ -1,6 +1,6 @@
-"""What the hook costs: a poll, a sample, a core's share and memory at 5 s sampling, its size.
+"""What the hook costs: time of a poll and a sample, CPU share and memory at 5 s, file size.
 
-One JSON line per benchmark, with the target where there is one.
+Prints one JSON line per benchmark, with the target if there is one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def bench_poll() -> None:
 
 
 def bench_sample() -> None:
-    """Time one sample and what is made of it, windows full."""
+    """Time one sample and its evaluation, with full windows."""
     sampler, risk = Sampler(), Risk(INTERVAL, bundled_trees())
     for _ in range(70):
         risk.add(sampler.take(), 0.0)
@@ -57,14 +57,14 @@ def bench_sample() -> None:
 
 
 def bench_wrapper(seconds: float = 30.0) -> None:
-    """Measure a whole wrapper process: its processor time and memory at 5 s sampling."""
+    """Measure a whole wrapper process: its CPU time and memory at 5 s sampling."""
     with tempfile.TemporaryDirectory() as directory:
         pyz = Path(directory, "condor_checkpoint.pyz")
         subprocess.run([sys.executable, ROOT / "tools/make_pyz.py", pyz], check=True)
         report("checkpoint_pyz_size", "KB", pyz.stat().st_size / 1024, 300.0)
         command = [sys.executable, str(pyz), "run", "--signal", "USR1", "--", "sleep", "600"]
         with subprocess.Popen(command) as process:
-            time.sleep(3.0)  # starting up is paid once
+            time.sleep(3.0)  # start-up happens once
             before = processor_seconds(process.pid)
             time.sleep(seconds)
             used = processor_seconds(process.pid) - before
@@ -76,13 +76,13 @@ def bench_wrapper(seconds: float = 30.0) -> None:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return user and system time of one process."""
+    """Return the user and system time of one process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def bench_simulate() -> None:
-    """Count the jobs that the simulator runs under our policy in a second."""
+    """Count the jobs per second that the simulator runs under our policy."""
     jobs, world = 100, World(1e5, 60.0)
     begun = time.perf_counter()
     run_policy("ours", world, exponential(), jobs, 1)

@@ -1,10 +1,10 @@
-"""Speed of the failure models; one JSON line per benchmark.
+"""Measure the speed of the failure models; print one JSON line per benchmark.
 
     python bench/failures.py [history] [memory] [train] [predict]
 
-history  features at submit over 250,000 simulated jobs (wanted: under 10 s)
-memory   peak memory while streaming features, for a log and for one four times as long
-train    a training with a 20-trial search on 77,000 simulated jobs (wanted: under 300 s)
+history  features at submit over 250,000 simulated jobs (target: under 10 s)
+memory   peak memory while streaming features, for a log and for one four times as large
+train    training with a 20-trial search on 77,000 simulated jobs (target: under 300 s)
 predict  one prediction with reasons from a saved model, evaluated with NumPy
 """
 
@@ -46,7 +46,7 @@ def history(jobs: int = 250_000) -> None:
 
 
 def memory() -> None:
-    """Compare the peak memory of a short and a long log, each in a process of its own."""
+    """Compare the peak memory of a short and a long log, each in its own process."""
     peaks = {}
     for jobs in (50_000, 200_000):
         done = subprocess.run(
@@ -73,15 +73,15 @@ def stream(jobs: int) -> None:
     for part in maker.stream(simulated_blocks(jobs, users=300, block=5000), [Horizon.SUBMIT]):
         rows += len(part)
     assert rows == jobs
-    # Not ru_maxrss: a new process takes that over from the one that started it.
+    # Not ru_maxrss: a new process inherits that from its parent.
     status = Path("/proc/self/status").read_text().splitlines()
-    [line] = [one for one in status if one.startswith("VmHWM")]
+    [line] = [text for text in status if text.startswith("VmHWM")]
     peak = int(line.split()[1]) / 1024
     print(json.dumps({"jobs": jobs, "peak_mb": round(peak, 1)}))
 
 
 def train(jobs: int = 77_000) -> None:
-    """Time a training with its search."""
+    """Time training, search included."""
     from condor_advice.model.failure.train import TrainSettings, train_models
 
     table = simulate_jobs(jobs, users=600)
@@ -116,7 +116,7 @@ def predict(jobs: int = 5000) -> None:
     models.at_submit(job, now)
     began = time.perf_counter()
     data, _ = models.at_submit(job, now)
-    said = time.perf_counter() - began
+    predicted = time.perf_counter() - began
     model.reasons(model.select(data)[0])
     began = time.perf_counter()
     model.reasons(model.select(data)[0])
@@ -124,7 +124,7 @@ def predict(jobs: int = 5000) -> None:
         "predict",
         trees=len(model.trees.roots),
         load_ms=round(1000 * loaded, 1),
-        predict_ms=round(1000 * said, 2),
+        predict_ms=round(1000 * predicted, 2),
         reasons_ms=round(1000 * (time.perf_counter() - began), 2),
     )
 
@@ -138,7 +138,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Run the benchmarks named, or all of them."""
+    """Run the named benchmarks, or all of them."""
     if sys.argv[1:2] == ["stream"]:
         stream(int(sys.argv[2]))
         return

@@ -1,4 +1,4 @@
-"""Speed of the models for held jobs: a default training, and scoring many episodes."""
+"""Measure the speed of the models for held jobs: default training, and scoring many episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from condor_advice.model.held.train import HeldSettings, assemble, learn
 from condor_advice.model.registry.places import STARTER
 
 EPISODES = 100_000
-FORWARDS = 300  # of torch, one episode each; the rest is reckoned from these
+FORWARDS = 300  # forward passes of torch, one episode each; the rest is extrapolated
 TARGET_SECONDS, TARGET_RATIO = 300, 20
 
 
@@ -40,8 +40,7 @@ def main() -> None:
         episodes=len(data),
         target_seconds=TARGET_SECONDS,
     )
-    # The model as it is shipped, and all parts, whatever the stack makes of them: that is the
-    # slowest model there can be.
+    # Score with the shipped model, and with all parts: that is the slowest possible model.
     parts = {part: assemble(learned, settings, (part,)).model for part in settings.parts}
     many = _many(data, episodes)
     model = HeldModel.load(STARTER)
@@ -77,7 +76,7 @@ def _many(data: HeldData, episodes: int) -> HeldData:
 
 
 def _torch_forwards(data: HeldData) -> float:
-    """Return the seconds that torch takes for some episodes, one forward each."""
+    """Return the seconds that torch takes for some episodes, one forward pass each."""
     import torch
 
     settings = lstm.LstmSettings()
@@ -90,8 +89,8 @@ def _torch_forwards(data: HeldData) -> float:
     inputs = lstm.one_by_one(trained, some)
     began = time.perf_counter()
     with torch.no_grad():
-        for one in inputs:
-            network(*one)
+        for episode in inputs:
+            network(*episode)
     return time.perf_counter() - began
 
 

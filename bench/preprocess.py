@@ -1,6 +1,7 @@
-"""How fast events become hold episodes, features and tensors; one JSON line per benchmark.
+"""Measure how fast events become hold episodes, features and tensors.
 
-CPU time of this process, best of several: the machine may be busy with other things.
+Prints one JSON line per benchmark. CPU time counts, the best of several runs, because the machine
+may be busy.
 
     python bench/preprocess.py [--jobs N] [--log FILE]
 """
@@ -40,25 +41,25 @@ def report(benchmark: str, unit: str, value: float, **more: object) -> None:
 
 
 class _Timed(EpisodeStream):
-    """A pass that also tells how long features took, and features with tensors."""
+    """A pass that also times features, and features with tensors."""
 
     features_seconds = samples_seconds = 0.0
 
     def _tabulate(self, *values: Any) -> Any:
         began = time.process_time()
-        found = super()._tabulate(*values)
+        table = super()._tabulate(*values)
         self.features_seconds += time.process_time() - began
-        return found
+        return table
 
     def _emit(self, *values: Any) -> Any:
         began = time.process_time()
-        found = super()._emit(*values)
+        batch = super()._emit(*values)
         self.samples_seconds += time.process_time() - began
-        return found
+        return batch
 
 
 def bench_pass(log: Path, name: str) -> None:
-    """Go through a whole log: events in, episodes, features and tensors out."""
+    """Measure a pass over a whole log: events in; episodes, features and tensors out."""
     best = features = both = np.inf
     stream: EpisodeStream = EpisodeStream()
     rows: list[int] = []
@@ -98,7 +99,7 @@ def bench_pass(log: Path, name: str) -> None:
 
 
 def bench_linear(log: Path) -> None:
-    """Compare the cost per event of the first half of a log with that of the whole."""
+    """Compare the cost per event in the first half of a log and in the whole log."""
     data = log.read_bytes()
     half = log.with_name("half")
     half.write_bytes(data[: data.rfind(b"...\n", 0, len(data) // 2) + 4])
@@ -116,7 +117,7 @@ def bench_linear(log: Path) -> None:
 
 
 def bench_reasons(log: Path) -> None:
-    """Take hold reasons apart."""
+    """Measure the parsing of hold reasons."""
     reasons = list(hold_reasons(log))
     best = np.inf
     for _ in range(REPEATS):
@@ -128,7 +129,7 @@ def bench_reasons(log: Path) -> None:
 
 
 def simulated(directory: Path, jobs: int, held: float | None) -> Iterator[Path]:
-    """Yield a simulated log, with the usual share of held jobs or another."""
+    """Yield a simulated log, with the usual share of held jobs or the given one."""
     from condor_advice.lab.simulate import Profile, simulate
 
     profile = Profile.read()
@@ -143,7 +144,7 @@ def main() -> None:
     """Run all benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000, help="size of the simulated log")
-    parser.add_argument("--log", type=Path, help="measure one log of your own, and nothing else")
+    parser.add_argument("--log", type=Path, help="measure only this log")
     chosen = parser.parse_args()
     if chosen.log:
         bench_pass(chosen.log, "pass")

@@ -1,12 +1,12 @@
-"""Events read per second, side by side with HTCondor's own reader on the same file.
+"""Compare the events read per second with those of HTCondor's own reader on the same file.
 
     python bench/reader.py [--events N] [--rounds N] [--memory EVENTS] [--log FILE]
 
-The log, unless one is named, is made of real events (tests/logs) with other job ids and later
-times. Every reader gets the whole of the same file on one core, and CPU time counts.
-HTCondor's reader reads it once in a round, and every few thousand events ours take turns as
-long as its own: a machine that is slow for a while is so for all. The ratio is the median over
-rounds. One JSON line per benchmark.
+Unless you name a log, the script makes one from real events (tests/logs) with other job ids and
+later times. Every reader gets the whole file on one core, and CPU time counts. HTCondor's reader
+reads the file once per round; every few thousand events our readers run for as long as it did, so
+that a slow phase of the machine slows all of them. The ratio is the median over rounds. Prints
+one JSON line per benchmark.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ LOGS = Path(__file__).resolve().parents[1] / "tests" / "logs"
 LIVE_JOBS = 2000
 TURN_EVENTS = 5000
 COMMAND_EVENTS = 300_000
-# How often each real log is the model of a job: most jobs just run.
+# How often each real log is the pattern of a job: most jobs just run.
 SHARES = {
     "completed": 60, "exit_nonzero": 6, "killed_by_signal": 1, "evicted": 4,
     "missing_input": 2, "missing_output": 2, "memory_exceeded": 2, "on_exit_hold": 2,
     "released_and_succeeded": 3, "released_and_held_again": 1, "removed_while_running": 2,
 }  # fmt: skip
 HEADER = re.compile(rb"^(\d{3}) \(\d+\.\d+\.\d+\) \S+ \S+", re.MULTILINE)
-# Other kinds of logs, each a real one over and over: with an ad behind every event, and not text.
+# Other kinds of logs, each a repeated real one: with an ad after every event, JSON, and XML.
 KINDS = {"ads": "global_no_year", "json": "global_json", "xml": "global_xml"}
 KIND_BYTES = 6 << 20
 CLUSTER = re.compile(rb'(^\d{3} \(|"Cluster": |"Cluster"><i>)(\d+)', re.MULTILINE)
 
 
 def lives() -> list[tuple[int, list[bytes]]]:
-    """Return how often each kind of job comes, and its events, as templates."""
-    found = []
+    """Return the share of each kind of job, and its events as templates."""
+    kinds = []
     held = (LOGS / "removed_while_held.log").read_bytes()
     removal = held[held.index(b"009 (") :]
     for name, share in SHARES.items():
@@ -63,18 +63,18 @@ def lives() -> list[tuple[int, list[bytes]]]:
         job = log[4 : log.index(b")") + 1]
         events = [event + b"\n...\n" for event in log.split(b"\n...\n") if job in event[:40]]
         if not events[-1].startswith((b"005", b"009")):
-            events.append(removal)  # what is left on hold is removed in the end
+            events.append(removal)  # a job left on hold is removed in the end
         # Long jobs report their size again and again; recorded ones are short.
         sizes = [event for event in events if event.startswith(b"006")]
         at = max((n for n, event in enumerate(events) if event.startswith(b"001")), default=0)
         events[at + 1 : at + 1] = sizes[:1] * 2
         templates = [HEADER.sub(rb"\1 (%d.%03d.000) %b", e.replace(b"%", b"%%")) for e in events]
-        found.append((share, templates))
-    return found
+        kinds.append((share, templates))
+    return kinds
 
 
 def write_log(path: Path, events: int, seed: int = 1) -> None:
-    """Write a log in which thousands of jobs are under way at any time."""
+    """Write a log in which thousands of jobs are active at any time."""
     rng = random.Random(seed)
     kinds = lives()
     weights = [share for share, _ in kinds]
@@ -82,7 +82,7 @@ def write_log(path: Path, events: int, seed: int = 1) -> None:
     stamp = moment.strftime("%Y-%m-%d %H:%M:%S").encode()
     numbers = itertools.count()
     live: list[tuple[int, list[bytes], int]] = []
-    for _ in range(LIVE_JOBS):  # a log begins in the midst of things, not with submits
+    for _ in range(LIVE_JOBS):  # a log starts with jobs under way, not with submits
         templates = rng.choices(kinds, weights)[0][1]
         live.append((next(numbers), templates, rng.randrange(len(templates))))
     with path.open("wb", buffering=1 << 20) as file:
@@ -104,7 +104,7 @@ def write_log(path: Path, events: int, seed: int = 1) -> None:
 
 
 def write_kind(path: Path, name: str) -> None:
-    """Write a real log many times, each time with other clusters."""
+    """Write a real log many times, each time with other cluster ids."""
     log = (LOGS / f"{name}.log").read_bytes()
     with path.open("wb") as file:
         for copy in range(KIND_BYTES // len(log)):
@@ -113,20 +113,20 @@ def write_kind(path: Path, name: str) -> None:
 
 
 def cpu_seconds(work: Callable[[], int]) -> tuple[float, int]:
-    """Run once; return the CPU time and how many events were read."""
+    """Run once; return the CPU time and the number of events read."""
     before = time.process_time()
     count = work()
     return time.process_time() - before, count
 
 
 class Pace:
-    """What a reader has read, and in how much CPU time."""
+    """The events that a reader has read, and the CPU time it took."""
 
     def __init__(self) -> None:
         self.events, self.seconds = 0, 0.0
 
     def run(self, work: Callable[[], int], until: float = 0.0) -> None:
-        """Run at least once, and until so many CPU seconds are spent in all."""
+        """Run at least once, and until the total CPU time reaches `until` seconds."""
         while True:
             seconds, count = cpu_seconds(work)
             self.events, self.seconds = self.events + count, self.seconds + seconds
@@ -135,12 +135,12 @@ class Pace:
 
     @property
     def events_per_second(self) -> float:
-        """Its mean speed so far."""
+        """The mean speed so far."""
         return self.events / self.seconds
 
 
 def by_htcondor(path: Path) -> Callable[[], int]:
-    """Return what reads on with htcondor2; every field is kept in columns, as it is fastest."""
+    """Return a function that reads the next events with htcondor2 into columns, its fastest way."""
     import htcondor2
 
     columns: dict[str, list[object]] = {}
@@ -222,10 +222,10 @@ def compare(path: Path, rounds: int) -> None:
 
 
 def compare_command(directory: Path, rounds: int) -> None:
-    """Print how many times as fast as HTCondor's reader the whole `gather` command is.
+    """Compare the whole `gather` command with HTCondor's reader.
 
-    The command starts, stores the events and works out the hold episodes; HTCondor's reader
-    only reads. Both are processes of their own, and all of their CPU time counts.
+    The command starts, stores the events and computes the hold episodes; HTCondor's reader only
+    reads. Each runs in its own process, and all of its CPU time counts.
     """
     log = directory / "command.log"
     write_log(log, COMMAND_EVENTS)
@@ -288,7 +288,7 @@ def compare_kinds(directory: Path, text: Path, rounds: int) -> None:
 
 
 def breakdown(path: Path) -> None:
-    """Print what the time goes into, as shares of the CPU time of each way."""
+    """Print where the time goes, as shares of the CPU time."""
     import zstandard
 
     spent = dict.fromkeys(("frame", "fields", "compress", "other"), 0.0)
@@ -326,27 +326,27 @@ def breakdown(path: Path) -> None:
 
 
 def memory(short: Path, long: Path) -> None:
-    """Print the peak memory of reading a log into a store, and of the command, by its size."""
+    """Print the peak memory of reading a log into a store, and of `gather`, by log size."""
     reading = (
         "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\n"
         "from reader import into_store, keep_freed_memory\nkeep_freed_memory()\n"
         "into_store(Path(sys.argv[1]))\n"
     )
-    found: dict[str, dict[int, int]] = {"reading": {}, "command": {}}
+    peaks: dict[str, dict[int, int]] = {"reading": {}, "command": {}}
     for log in (short, long):
         size = log.stat().st_size >> 20
         command = [sys.executable, "-c", reading, str(log), str(Path(__file__).parent)]
-        found["reading"][size] = usage(command).peak_mb
+        peaks["reading"][size] = usage(command).peak_mb
         with tempfile.TemporaryDirectory() as directory:
             command = ["condor_advice", "gather", str(log), "--store", f"{directory}/store"]
-            found["command"][size] = usage([sys.executable, "-m", *command]).peak_mb
+            peaks["command"][size] = usage([sys.executable, "-m", *command]).peak_mb
     print(
         json.dumps(
             {
                 "benchmark": "reader.memory",
-                "peak_mb_by_log_mb": found["reading"],
+                "peak_mb_by_log_mb": peaks["reading"],
                 "target_mb": 200,
-                "with_hold_episodes": found["command"],
+                "with_hold_episodes": peaks["command"],
                 "date": time.strftime("%Y-%m-%d"),
             }
         ),
@@ -356,7 +356,7 @@ def memory(short: Path, long: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command took."""
+    """The CPU time and memory that a command used."""
 
     cpu_seconds: float
     peak_mb: int
@@ -364,7 +364,7 @@ class Usage:
 
 def usage(command: list[str]) -> Usage:
     """Run a command; return its CPU time and its peak memory."""
-    # A process takes the peak of the one that starts it for its own, so a small one does.
+    # A process inherits the peak of its parent, so a small process starts the command.
     starter = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
@@ -379,12 +379,14 @@ def usage(command: list[str]) -> Usage:
 
 
 def main() -> None:
-    """Make the log, then race."""
+    """Write the log, then compare the readers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory", type=int, default=8_600_000, metavar="EVENTS")  # 2 GB; 0: none
-    parser.add_argument("--log", type=Path, metavar="FILE", help="race on a log of your own")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="compare the readers on this log only"
+    )
     options = parser.parse_args()
     keep_freed_memory()  # as `gather` does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

@@ -1,9 +1,9 @@
-"""How fast `lab simulate` writes, how much memory it takes, and how close it comes.
+"""Measure the speed and memory of `lab simulate`, and how close it comes to its profile.
 
     python bench/simulate.py [--jobs 100000 1000000] [--seed 1]
 
-Prints one JSON line per size; each runs in a process of its own, so that its peak memory is
-its own.
+Prints one JSON line per size. Each size runs in its own process, so that its peak memory is its
+own.
 """
 
 from __future__ import annotations

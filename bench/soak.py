@@ -1,13 +1,13 @@
-"""A day of a very busy access point, sped up: does the follower keep up, and stay small?
+"""Replay a day of a very busy access point: does the follower keep up and stay small?
 
     python bench/soak.py                          half an hour in half a minute
     python bench/soak.py --hours 24 --speed 120   6 million events in 12 minutes (`make soak`)
 
-A busy access point writes about 7 events a second. Here another process writes ten times
-that, `speed` times faster than the clock, into a log that rotates as HTCondor rotates it,
-while the real `condor-advice gather --follow` runs. Its memory, its processor time and
-how far it is behind are sampled and plotted to a file; at the end every event must be in
-the store once. Prints one JSON line.
+A busy access point writes about 7 events a second. Here a process writes ten times as many,
+`speed` times faster than real time, into a log that rotates as HTCondor's does, while the real
+`condor-advice gather --follow` runs. The script samples the follower's memory, CPU time and lag
+and plots them to a file. At the end every event must be in the store exactly once. Prints one
+JSON line.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SoakSample:
 
 @dataclass
 class Soak:
-    """What came of a soak."""
+    """The result of a soak."""
 
     events: int
     stored: int
@@ -62,15 +62,15 @@ class Soak:
 
     @property
     def lag_seconds(self) -> list[float]:
-        """How long before each sample the events were written that were stored by then."""
+        """The age, at each sample, of the last event stored."""
         times = [0.0, *(sample.seconds for sample in self.samples)]
         written = [0, *(sample.written for sample in self.samples)]
-        # `written` only grows, so it can be turned round: when was this number written?
+        # `written` only grows, so invert it: when was this number of events written?
         when = np.interp([sample.stored for sample in self.samples], written, times)
         return [max(0.0, s.seconds - float(w)) for s, w in zip(self.samples, when, strict=True)]
 
     def figures(self) -> dict[str, Any]:
-        """What the benchmark prints."""
+        """Return the figures that the benchmark prints."""
         memory = [sample.memory_mb for sample in self.samples if sample.stored > 0]
         half = len(memory) // 2
         lag = sorted(self.lag_seconds)
@@ -93,7 +93,7 @@ class Soak:
 
 
 def write(log_path: Path, events: int, rate: float, size: int, written: Any, turned: Any) -> None:
-    """Write jobs' lives to a rotating log at a steady rate."""
+    """Write the events of jobs to a rotating log at a steady rate."""
     log = RotatingLog(log_path, max_rotations=40)
     start = time.monotonic()
     source = job_events()
@@ -128,12 +128,12 @@ def soak(directory: Path, *, hours: float, speed: float, log_mb: float) -> Soak:
     try:
         while not samples or samples[-1].stored < events:
             time.sleep(pause)
-            assert follower.poll() is None, f"the follower ended with {follower.returncode}"
+            assert follower.poll() is None, f"the follower exited with {follower.returncode}"
             memory, cpu = usage(follower.pid)
             stored, seconds = count(store_path), time.monotonic() - start
             samples.append(SoakSample(seconds, written.value, stored, memory, cpu, turned.value))
             if not writer.is_alive() and len(samples) > 100 and stored == samples[-100].stored:
-                break  # it has stopped making progress: the figures will tell
+                break  # no more progress; the figures show it
         taken = time.monotonic() - start
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(timeout=60) == 0
@@ -152,7 +152,7 @@ def soak(directory: Path, *, hours: float, speed: float, log_mb: float) -> Soak:
 
 
 def count(store_path: Path) -> int:
-    """Return how many of the events are stored; headers of the log do not count."""
+    """Return how many events are stored, without the headers of the log."""
     try:
         with Store(store_path, readonly=True) as store:
             counts = store.counts_by_type()
@@ -162,7 +162,7 @@ def count(store_path: Path) -> int:
 
 
 def usage(pid: int) -> tuple[float, float]:
-    """Return a process's resident memory in MB, and the seconds of processor it has used."""
+    """Return a process's resident memory in MB and its CPU seconds."""
     status = Path(f"/proc/{pid}/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -196,10 +196,10 @@ def plot(soaked: Soak, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the soak that the command line asks for."""
+    """Run the soak and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--hours", type=float, default=0.5, help="log time [0.5]")
-    parser.add_argument("--speed", type=float, default=60.0, help="times the clock [60]")
+    parser.add_argument("--speed", type=float, default=60.0, help="times real time [60]")
     parser.add_argument("--log-mb", type=float, default=5.0, help="size of a rotation [5]")
     parser.add_argument("--out", type=Path, default=Path("out"), help="where the plot goes [out]")
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""What a sweep costs beside its trials: the generator, PRE and POST scripts, DAGMan and the pool.
+"""Measure what a sweep costs besides its trials: generator, scripts, DAGMan and the pool.
 
     python bench/sweep.py [--trials 8] [--show] [--bundle] [--keep DIR]
 
-Prints one JSON line per benchmark. `overhead` is the time of slots that no trial ran in: wall
-time times slots, less the trials' own run times, by trial. `--show` runs a Bayesian search with
-hyperband of 12 trials on both training recordings, in which one trial is evicted; `--bundle`
-runs a small sweep whose execution points use nothing but the bundle.
+Prints one JSON line per benchmark. `overhead` is the slot time without a trial, per trial: wall
+time times slots, less the trials' own run times. `--show` runs a Bayesian search of 12 trials with
+hyperband on two recordings and evicts one trial. `--bundle` runs a small sweep whose execution
+points use only the bundle.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ SWEEP: dict[str, Any] = {
 def main() -> None:
     """Run all benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=8, help="equal trials for the overhead")
-    parser.add_argument("--show", action="store_true", help="also a search of 12 trials")
-    parser.add_argument("--bundle", action="store_true", help="also a sweep from the bundle")
-    parser.add_argument("--only-show", action="store_true", help="nothing but the search")
+    parser.add_argument(
+        "--trials", type=int, default=8, help="equal trials that measure the overhead"
+    )
+    parser.add_argument("--show", action="store_true", help="also run a search of 12 trials")
+    parser.add_argument("--bundle", action="store_true", help="also run a sweep from the bundle")
+    parser.add_argument("--only-show", action="store_true", help="run only the search")
     parser.add_argument("--keep", type=Path, help="keep the sweeps in this directory")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sweep-bench-") as scratch:
@@ -96,7 +98,7 @@ def make(root: Path, name: str, trials: int, **changes: Any) -> SweepPlan:
 
 
 def generator(root: Path) -> None:
-    """Time the writing of 1,000 trials, in a process that has everything imported."""
+    """Time the planning of 1,000 trials, with all modules imported before."""
     make(root, "warm", 1)
     began, cpu = time.monotonic(), time.process_time()
     make(root, "thousand", 1000, method="bayes", parameters=_searched())
@@ -120,7 +122,7 @@ def _searched() -> dict[str, Any]:
 
 
 def scripts(root: Path, known: int = 100) -> None:
-    """Measure the CPU time of PRE (a Bayesian question with 100 answers known) and POST."""
+    """Measure the CPU time of PRE (Bayesian search with 100 known trials) and POST."""
     plan = make(root, "scripts", known + 10, method="bayes", parameters=_searched())
     import random
 
@@ -133,20 +135,22 @@ def scripts(root: Path, known: int = 100) -> None:
     [key] = plan.prepared
     plan.prepared_file(key).parent.mkdir(parents=True, exist_ok=True)
     plan.prepared_file(key).write_bytes(b"")
-    found: dict[str, list[float]] = {"pre": [], "post": []}
+    spent: dict[str, list[float]] = {"pre": [], "post": []}
     for number in range(known, known + 5):
-        for what, more in (("pre", []), ("post", ["1", f"{number}.0"])):
+        for script, more in (("pre", []), ("post", ["1", f"{number}.0"])):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-m", "condor_advice.dag.scripts", what]
+            command = [sys.executable, "-m", "condor_advice.dag.scripts", script]
             subprocess.run([*command, str(plan.directory), f"trial-{number}", *more], check=False)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            found[what].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    for what, seconds in found.items():
-        tell(what, known_trials=known, cpu_seconds_median=sorted(seconds)[2], most=max(seconds))
+            spent[script].append(
+                after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            )
+    for script, seconds in spent.items():
+        tell(script, known_trials=known, cpu_seconds_median=sorted(seconds)[2], most=max(seconds))
 
 
 def overhead(pool: Pool, root: Path, trials: int) -> None:
-    """Run equal trials and see how much of the slots' time they got."""
+    """Run equal trials and measure how much of the slots' time they get."""
     plan = make(root, "equal", trials)
     submit(pool, plan)
     wait(pool, plan)
@@ -167,7 +171,7 @@ def overhead(pool: Pool, root: Path, trials: int) -> None:
 
 
 def show(pool: Pool, root: Path) -> None:
-    """Search with bayes and hyperband; evict the first trial while it trains."""
+    """Run a Bayesian search with hyperband; evict the first trial while it trains."""
     plan = make(
         root,
         "show",
@@ -185,7 +189,7 @@ def show(pool: Pool, root: Path) -> None:
     began = time.monotonic()
     submit(pool, plan)
     evicted = evict(pool, plan, 0)
-    found = wait(pool, plan)
+    status = wait(pool, plan)
     trials = trials_of(plan)
     states = [trial.state for trial in trials]
     tell(
@@ -193,7 +197,7 @@ def show(pool: Pool, root: Path) -> None:
         trials=len(trials),
         slots=SLOTS,
         seconds=time.monotonic() - began,
-        exit_status=found["exit_status"],
+        exit_status=status["exit_status"],
         finished=states.count(TrialState.FINISHED),
         stopped_early=states.count(TrialState.STOPPED),
         failed=states.count(TrialState.FAILED),
@@ -201,15 +205,15 @@ def show(pool: Pool, root: Path) -> None:
         epochs_without_hyperband=sum(int(trial.parameters["epochs"]) for trial in trials),
         evicted_job=evicted,
         evictions=events(plan, 0).count("004"),
-        best=found["best"],
-        model=found["model"],
+        best=status["best"],
+        model=status["model"],
         figures=json.loads(plan.evaluation.read_text()),
     )
     twin(plan)
 
 
 def twin(plan: SweepPlan) -> None:
-    """Train the evicted trial once more without a stop, and compare every figure."""
+    """Train the evicted trial again without interruption, and compare every figure."""
     from condor_advice.dag.episodes import load_split
     from condor_advice.dag.nodes import settings_of
     from condor_advice.model.held import lstm
@@ -224,18 +228,18 @@ def twin(plan: SweepPlan) -> None:
         data["validation"],
         replace(settings_of(task), epochs=trial.epoch),
     )
-    same = {one.epoch: one.metrics() for one in trained.history} == trial.epochs
+    same = {epoch.epoch: epoch.metrics() for epoch in trained.history} == trial.epochs
     tell("twin", trial=0, runs=trial.runs, epochs=trial.epoch, equal_bit_for_bit=same)
 
 
 def bundle(pool: Pool, root: Path) -> None:
-    """Run a sweep on execution points that use the bundle's Python and packages alone."""
+    """Run a sweep on execution points that use only the bundle's Python and packages."""
     began = time.monotonic()
     resources = SWEEP["condor_advice"]["resources"] | {"disk_mb": 4000}
     plan = make(root, "bundled", 2, condor_advice={"environment": "bundle", "resources": resources})
     planned = time.monotonic() - began
     submit(pool, plan)
-    found = wait(pool, plan)
+    status = wait(pool, plan)
     size = (plan.directory / "bundle.tar.gz").stat().st_size
     check = json.loads((plan.directory / "check" / "out" / "check.json").read_text())
     tell(
@@ -243,12 +247,12 @@ def bundle(pool: Pool, root: Path) -> None:
         megabytes=size / 1e6,
         plan_seconds=planned,
         seconds=time.monotonic() - began,
-        exit_status=found["exit_status"],
+        exit_status=status["exit_status"],
         check=check,
     )
 
 
-# ---- small things ---------------------------------------------------------------------------
+# ---- helpers --------------------------------------------------------------------------------
 
 
 def advice(pool: Pool, *arguments: str) -> str:
@@ -262,24 +266,24 @@ def submit(pool: Pool, plan: SweepPlan) -> None:
 
 
 def wait(pool: Pool, plan: SweepPlan, seconds: float = 3000) -> dict[str, Any]:
-    """Wait for a sweep's end; its status."""
+    """Wait until a sweep ends; return its status."""
     deadline = time.monotonic() + seconds
     while not (plan.directory / "sweep.dag.metrics").exists():
         if time.monotonic() > deadline:
             raise TimeoutError((plan.directory / "logs" / "scripts.log").read_text())
         time.sleep(0.5)
     time.sleep(2)
-    found: dict[str, Any] = json.loads(
+    status: dict[str, Any] = json.loads(
         advice(pool, "sweep", "status", str(plan.directory), "--json")
     )
-    return found
+    return status
 
 
 def evict(pool: Pool, plan: SweepPlan, number: int) -> str | None:
     """Vacate a trial's job after its first checkpoint."""
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
-        # Two transfers at the start, and two more are a checkpoint.
+        # Two transfer events at the start; two more mean a checkpoint.
         if events(plan, number).count("040") >= 4:
             text = (plan.trial_directory(number) / "node.log").read_text()
             job = re.findall(r"^001 \(0*(\d+)\.", text, re.MULTILINE)[-1]
@@ -307,13 +311,13 @@ def events(plan: SweepPlan, number: int) -> list[str]:
 
 
 def times(plan: SweepPlan, number: int, kind: str) -> list[float]:
-    """Return when a trial had events of a kind."""
-    found = re.findall(rf"^{kind} \([\d.]+\) (\S+ \S+)", node_log(plan, number), re.MULTILINE)
-    return [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in found]
+    """Return the times of a trial's events of one kind."""
+    moments = re.findall(rf"^{kind} \([\d.]+\) (\S+ \S+)", node_log(plan, number), re.MULTILINE)
+    return [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in moments]
 
 
 def run_times(plan: SweepPlan, number: int) -> list[tuple[float, float]]:
-    """Return the beginnings and ends of a trial's runs."""
+    """Return the start and end of each run of a trial."""
     return list(zip(times(plan, number, "001"), times(plan, number, "005"), strict=True))
 
 

@@ -39,7 +39,7 @@ SAFETY = 1.25
 # Spread of the cost of a save (standard deviation of its logarithm).
 COST_SPREAD = 0.1
 # Equally likely lead times that stand for their distribution on the predictor's card.
-CARD_LEADS = 39
+SIMULATED_LEADS = 39
 
 
 class World(NamedTuple):
@@ -74,11 +74,12 @@ class World(NamedTuple):
         # The middles of equal shares of a log-normal distribution.
         normal = statistics.NormalDist(math.log(self.median_lead), self.lead_spread)
         return tuple(
-            math.exp(normal.inv_cdf((share + 0.5) / CARD_LEADS)) for share in range(CARD_LEADS)
+            math.exp(normal.inv_cdf((share + 0.5) / SIMULATED_LEADS))
+            for share in range(SIMULATED_LEADS)
         )
 
 
-class Outcome(NamedTuple):
+class PolicyOutcome(NamedTuple):
     """The result of one policy: seconds of work and of wall clock for each job."""
 
     work: List[float]
@@ -110,7 +111,7 @@ def _half_width(residuals: Sequence[float]) -> float:
     return 1.96 * math.sqrt(variance / n)
 
 
-def compare(ours: Outcome, other: Outcome) -> Tuple[float, float]:
+def compare(ours: PolicyOutcome, other: PolicyOutcome) -> Tuple[float, float]:
     """Return waste of `ours` minus waste of `other`, and half its 95 % confidence interval."""
     pairs = zip(ours.residuals(), other.residuals())
     return ours.waste - other.waste, _half_width([a - b for a, b in pairs])
@@ -294,7 +295,7 @@ def draw_fate(world: World, trace: Trace, seed: int, job: int, attempt: int) -> 
 
 def run_policy(
     name: str, world: World, trace: Trace, jobs: int, seed: int, card: Optional[Card] = None
-) -> Outcome:
+) -> PolicyOutcome:
     """Run all jobs under one policy; `card` holds its assumptions if they differ from the truth."""
     truth = world.card()
     work, wall = [], []
@@ -307,7 +308,7 @@ def run_policy(
         wall.append(job.wall)
         saves += job.saves
         failures += job.failures
-    return Outcome(work, wall, saves, failures)
+    return PolicyOutcome(work, wall, saves, failures)
 
 
 def run_cell(

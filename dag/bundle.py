@@ -1,8 +1,8 @@
-"""What travels to an execution point: our package, and on request a whole Python.
+"""What is sent to an execution point: our package, and on request a whole Python.
 
 The package is a small zip of our own modules. The bundle is an archive of this interpreter, its
-standard library and the distributions that nodes import, so that an execution point needs
-nothing but a C library no older than this machine's.
+standard library and the distributions that nodes import. With it an execution point needs only
+a C library no older than this machine's.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pathlib import Path
 import condor_advice
 from condor_advice.gather.errors import AdviceError
 
-# Folders of the package that nodes import from, beside the package itself.
+# Folders of the package that nodes import from.
 _FOLDERS = ("gather", "preprocess", "model", "dag")
-_DATE = (2020, 1, 1, 0, 0, 0)  # a fixed date makes equal files equal archives
+_DATE = (2020, 1, 1, 0, 0, 0)  # a fixed date, so that equal files give equal archives
 _KEPT = (".py", ".json", ".toml", ".typed")
-# Of the standard library and of packages: tests, headers and tools for building.
+# Left out of the standard library and of packages: tests, headers and build tools.
 _LEFT_OUT = re.compile(
     r"(^|/)(__pycache__|tests?|idlelib|turtledemo|ensurepip|lib2to3|tkinter|site-packages"
     r"|config-[^/]*|include|share|testing/_data)(/|$)|\.(a|pyc|pyi|h|hpp|cuh|cmake)$"
 )
-# What belongs to the C library, and must be that of the machine it runs on.
+# The C library, which must be that of the machine where the bundle runs.
 _C_LIBRARY = re.compile(
     r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|nsl|crypt)\.so.*)"
 )
@@ -60,12 +60,12 @@ def write_package(path: Path) -> None:
 
 
 def closure(names: Iterable[str]) -> list[metadata.Distribution]:
-    """Return the distributions of these names and all they need here, each once."""
-    found: dict[str, metadata.Distribution] = {}
+    """Return the distributions of these names and all that they require here, each once."""
+    distributions: dict[str, metadata.Distribution] = {}
     waiting = list(names)
     while waiting:
         name = _normal(waiting.pop())
-        if name in found:
+        if name in distributions:
             continue
         try:
             distribution = metadata.distribution(name)
@@ -74,12 +74,12 @@ def closure(names: Iterable[str]) -> list[metadata.Distribution]:
                 f"the bundle needs {name}, which is not installed here; "
                 "pip install 'condor-advice[train]', or use environment: {python: PATH}"
             ) from None
-        found[name] = distribution
+        distributions[name] = distribution
         for requirement in distribution.requires or ():
             required = _required(requirement)
             if required is not None:
                 waiting.append(required)
-    return [found[name] for name in sorted(found)]
+    return [distributions[name] for name in sorted(distributions)]
 
 
 def _normal(name: str) -> str:
@@ -87,7 +87,7 @@ def _normal(name: str) -> str:
 
 
 def _required(requirement: str) -> str | None:
-    """Return the name in a requirement that holds here; optional ones do not."""
+    """Return the name in a requirement, or None if it does not apply here or is optional."""
     text, _, marker = requirement.partition(";")
     match = re.match(r"[A-Za-z0-9._-]+", text)
     assert match is not None, requirement
@@ -95,7 +95,7 @@ def _required(requirement: str) -> str | None:
         return match[0]
     if "extra" in marker:
         return None
-    # What a marker excludes is not installed here, and what is installed does no harm.
+    # Do not evaluate the marker: what it excludes is not installed, and what is does no harm.
     try:
         metadata.distribution(match[0])
     except metadata.PackageNotFoundError:
@@ -104,7 +104,7 @@ def _required(requirement: str) -> str | None:
 
 
 def _entries(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the bundle's files: where each goes, and where it is."""
+    """Yield each file's path in the bundle and its path here."""
     library = Path(sysconfig.get_path("stdlib"))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     yield "bin/python3", Path(os.path.realpath(sys.executable))
@@ -127,10 +127,10 @@ def _entries(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _shared_libraries(modules: Path) -> list[Path]:
-    """Return the libraries that the interpreter and its modules need, save the C library's own.
+    """Return the libraries that the interpreter and its modules need, except the C library.
 
-    Distributions from wheels carry theirs; the standard library's modules (zlib, ctypes, ssl)
-    use the system's, which another system may not have.
+    Wheels bring their own libraries. The standard library's modules (zlib, ctypes, ssl) use the
+    system's, which another system may lack.
     """
     ldd = shutil.which("ldd")
     if ldd is None:
@@ -140,23 +140,23 @@ def _shared_libraries(modules: Path) -> list[Path]:
         *(str(path) for path in sorted(modules.glob("*.so")) if "tkinter" not in path.name),
     ]
     shown = subprocess.run([ldd, *files], capture_output=True, text=True, check=False).stdout
-    found = {}
+    libraries = {}
     for name, where in re.findall(r"^\s+(\S+) => (/\S+)", shown, re.MULTILINE):
         if not _C_LIBRARY.match(name):
-            found[name] = Path(where)
-    # Under the name by which it is looked for, which may be a link to another.
-    return [found[name] for name in sorted(found)]
+            libraries[name] = Path(where)
+    # Each under the name by which it is loaded, which may be a symbolic link.
+    return [libraries[name] for name in sorted(libraries)]
 
 
 def bundle_bytes(names: Iterable[str]) -> int:
-    """Return how large the bundle's files are, which is more than the bundle will be."""
+    """Return the size of the bundle's files before compression."""
     return sum(path.stat().st_size for _, path in _entries(names))
 
 
 def write_bundle(
     path: Path, names: Iterable[str], say: Callable[[str], None] = lambda _text: None
 ) -> None:
-    """Write the bundle; one that was built before from the same packages is taken over."""
+    """Write the bundle, reusing one that was built before from the same packages."""
     names = sorted(names)
     cached = _cache() / f"bundle-{_digest(names)}.tar.gz"
     if not cached.exists():
@@ -193,6 +193,6 @@ def _cache() -> Path:
 def _digest(names: Iterable[str]) -> str:
     import hashlib
 
-    found = [f"{d.metadata['Name']} {d.version}" for d in closure(names)]
-    text = "\n".join([sys.version, os.path.realpath(sys.executable), *found, _LEFT_OUT.pattern])
+    versions = [f"{d.metadata['Name']} {d.version}" for d in closure(names)]
+    text = "\n".join([sys.version, os.path.realpath(sys.executable), *versions, _LEFT_OUT.pattern])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Make a whole model with the winning trial's settings, and register it as a candidate.
+"""Train a whole model with the winning trial's settings, and register it as a candidate.
 
-A trial trains the network alone. The model that answers is made of rules, trees and network,
-weighed and calibrated together (model/held/train.py); so the winner's settings are trained once
-more that way, on all that is not the test split.
+A trial trains only the network. The model that gives advice combines rules, trees and network,
+weighted and calibrated together (model/held/train.py). So the whole model is trained once more
+with the winner's settings, on everything but the test split.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from condor_advice.preprocess.holds.labels import NO_LABEL
 
 
 def can_serve(trial: Trial) -> bool:
-    """Whether the advice path could ask this trial's network: it sees no neighbours' steps."""
+    """Return whether advice can use this trial's network: not if it needs neighbours' steps."""
     return not trial.parameters.get("neighbours", 0)
 
 
 def lineage(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
-    """Return where a winner comes from, for its manifest."""
+    """Return the origin of a winning trial, for its manifest."""
     return {
         "name": plan.name,
         "directory": plan.directory.name,
@@ -54,9 +54,9 @@ def lineage(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
 
 
 def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], out: Path) -> None:
-    """Train the model and write it with its manifest; `task` is what the trial's node was given.
+    """Train the model and write it with its manifest; `task` is the trial's task.
 
-    The test split is looked at once, for the manifest's figures.
+    The test split is used only once, for the manifest's figures.
     """
     whole, rows = HeldData.load_with_parts(data_file)
     settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
@@ -80,10 +80,10 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
 
 
 def before_test(data: HeldData, rows: Mapping[str, Any]) -> Any:
-    """Return the rows to train on: both other parts of the split, and what has no label.
+    """Return the rows to train on: the train and validation splits, and unlabelled episodes.
 
-    Episodes without a label tell which ones get released at all. Those behind the beginning of
-    the test are left out, and so are labels that were still open then.
+    Unlabelled episodes show which holds get released at all. Those after the test split begins
+    are left out, and so are labels that were still open then.
     """
     chosen = [rows["train"], rows["validation"]]
     for index in range(len(data.sources)):
@@ -95,14 +95,14 @@ def before_test(data: HeldData, rows: Mapping[str, Any]) -> Any:
 
 
 def test_figures(model: HeldModel, data: HeldData) -> dict[str, float]:
-    """Return how good a model is on episodes that it never saw."""
+    """Return a model's figures on episodes that it has not seen."""
     label = data.label.astype(np.float64)
     p = model.predict(Inputs.of(data)).p_success
     return figures(label, p, OF_EPISODES)
 
 
 def build_listed(inputs: Path, out: Path) -> None:
-    """Build the candidate that was laid out for the evaluation, unless none can serve."""
-    listed = json.loads((inputs / "winner.json").read_text())
-    if listed:
-        build(inputs / listed["data"], listed["task"], listed["lineage"], out)
+    """Build the candidate that `winner.json` describes, if there is one."""
+    winner = json.loads((inputs / "winner.json").read_text())
+    if winner:
+        build(inputs / winner["data"], winner["task"], winner["lineage"], out)

@@ -1,4 +1,4 @@
-"""What a sweep asks of HTCondor: a schedd that answers, a submitted DAG, advice on a held node."""
+"""A sweep's dealings with HTCondor: find the schedd, submit a DAG, ask for advice on a hold."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ADVICE_SECONDS = 60
 def access_point() -> AccessPoint:
     """Return this access point; its schedd must answer."""
     try:
-        found = AccessPoint.find()
-        found.select("false", ())
+        schedd = AccessPoint.find()
+        schedd.select("false", ())
     except (Unreachable, ImportError) as error:
         raise Unreachable(
             f"no schedd answers here ({error.__cause__ or error}); is this an access point, and is "
-            "CONDOR_CONFIG right? Nothing was submitted"
+            "CONDOR_CONFIG correct? Nothing was submitted"
         ) from error
-    return found
+    return schedd
 
 
 def submit_dag(dag_file: Path) -> int:
@@ -42,13 +42,13 @@ def submit_dag(dag_file: Path) -> int:
         return schedd.submit(description)
     except Exception as error:
         raise AdviceError(
-            f"{dag_file}: DAGMan did not take the DAG ({error}); nothing is running"
+            f"{dag_file}: HTCondor did not accept the DAG ({error}); nothing is running"
         ) from error
 
 
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Keep standard output for us: the C++ code behind `from_dag` prints to it."""
+    """Send to stderr what the C++ code behind `from_dag` prints to stdout."""
     import ctypes
 
     sys.stdout.flush()
@@ -65,7 +65,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 def advice_on(job: str) -> dict[str, Any] | None:
     """Ask condor-advice about a held job; return None when it has no answer.
 
-    Through the command line, because this folder does not import advise/.
+    Run the command, because this folder must not import advise/.
     """
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """Plan a sweep: check everything, take a snapshot of the data, and write the DAG.
 
-The directory is filled under another name and renamed at the end: a sweep directory is complete
-or does not exist.
+The directory is filled under another name and renamed at the end, so a sweep directory is
+complete or does not exist.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from condor_advice.gather.files import replace_file
 from condor_advice.model.held.load import EpisodeLogs, rotations
 
 MOST_TRIALS = 100_000
-# Needed beside the data: states and models of trials, logs, the report.
+# Disk space beside the data: states and models of trials, logs, the report.
 TRIAL_BYTES = 2_000_000
 RESERVE_BYTES = 200_000_000
 
@@ -43,11 +43,11 @@ class ShippedLogs:
     """Event logs that come with the package."""
 
     bytes: int
-    unpack: Callable[[Path], EpisodeLogs]  # below a directory
+    unpack: Callable[[Path], EpisodeLogs]  # into a directory
 
 
 class NoSpace(AdviceError):
-    """There is too little disk space for the sweep."""
+    """The sweep needs more disk space."""
 
 
 def plan_sweep(
@@ -57,7 +57,7 @@ def plan_sweep(
     recordings: Mapping[str, ShippedLogs] | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> SweepPlan:
-    """Make a sweep directory; nothing is submitted."""
+    """Make a sweep directory; submit nothing."""
     recordings = recordings or {}
     sweep = read_sweep_file(sweep_file, trial_parameters(), METRICS, list(recordings))
     plan = _make_plan(sweep, directory.absolute(), trials)
@@ -65,7 +65,7 @@ def plan_sweep(
     _check_directory(plan.directory)
     _check_space(sweep, plan, recordings)
     _check_paths(plan)
-    with _directory_at_the_end(plan.directory) as part:
+    with _filled_directory(plan.directory) as part:
         say("taking a snapshot of the data")
         for number, source in enumerate(sweep.sources):
             _take_shard(source, part / "shards" / str(number), recordings)
@@ -108,7 +108,7 @@ def _make_plan(sweep: SweepFile, directory: Path, trials: int | None) -> SweepPl
 
 
 def _with_epochs(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """Add the default number of epochs where the file names none."""
+    """Add the default number of epochs if the file names none."""
     if any(parameter.name == "epochs" for parameter in parameters):
         return parameters
     default = {"value": trial_parameters()["epochs"]}
@@ -116,8 +116,8 @@ def _with_epochs(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
 
 
 @contextmanager
-def _directory_at_the_end(directory: Path) -> Iterator[Path]:
-    """Give a directory to fill, and rename it into place; leave nothing behind on failure."""
+def _filled_directory(directory: Path) -> Iterator[Path]:
+    """Provide a directory to fill, then rename it; leave nothing behind on failure."""
     part = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -133,14 +133,14 @@ def _directory_at_the_end(directory: Path) -> Iterator[Path]:
 
 
 def _pack_environment(sweep: SweepFile, directory: Path, say: Callable[[str], None]) -> None:
-    """Write our own package and, where the file asks for it, the bundle."""
+    """Write our own package and, if the file asks for it, the bundle."""
     write_package(directory / PACKAGE)
     if sweep.environment.kind == "bundle":
         write_bundle(directory / BUNDLE, needed_packages(sweep), say)
 
 
 def needed_packages(sweep: SweepFile) -> list[str]:
-    """Return the distributions that nodes import, beside our own."""
+    """Return the distributions that nodes import, except our own."""
     kinds = {source.kind for source in sweep.sources}
     names = ["numpy", "torch", "tzdata", "zstandard", "xgboost-cpu"]
     names += ["pyarrow"] if "export" in kinds else []
@@ -149,19 +149,21 @@ def needed_packages(sweep: SweepFile) -> list[str]:
 
 
 def _count_trials(sweep: SweepFile, trials: int | None) -> int:
-    """Return how many trials there will be."""
+    """Return the number of trials."""
     caps = [cap for cap in (trials, sweep.run_cap) if cap is not None]
     if sweep.method == "grid":
         caps.append(len(combinations(sweep.parameters)))
     if not caps:
-        raise UsageError(f"{sweep.path}: say how many trials: --trials N, or run_cap in the file")
+        raise UsageError(
+            f"{sweep.path}: give the number of trials with --trials N, or run_cap in the file"
+        )
     if not 1 <= min(caps) <= MOST_TRIALS:
         raise UsageError(f"--trials must be from 1 to {MOST_TRIALS}, not {min(caps)}")
     return min(caps)
 
 
 def _check_exports(sweep: SweepFile, prepared: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse exports that were not made with the preprocessing that trials may ask for."""
+    """Refuse exports made with other preprocessing than trials may ask for."""
     for source in sweep.sources:
         if source.kind != "export":
             continue
@@ -175,7 +177,7 @@ def _check_exports(sweep: SweepFile, prepared: Mapping[str, Mapping[str, Any]]) 
                 if not fits:
                     raise UsageError(
                         f"{sweep.path}:{source.line}: the export was made with {name} "
-                        f"{made_with}, and the sweep asks for {wanted}; export again, or name "
+                        f"{made_with}, but the sweep asks for {wanted}; export again, or name "
                         "its store or logs"
                     )
 
@@ -184,16 +186,16 @@ def _check_directory(directory: Path) -> None:
     if directory.exists():
         raise UsageError(f"{directory}: exists already; name a new directory with --out")
     if not directory.parent.is_dir():
-        raise UsageError(f"{directory.parent}: no such directory; make it first")
+        raise UsageError(f"{directory.parent}: no such directory; create it first")
     if not os.access(directory.parent, os.W_OK):
         raise UsageError(f"{directory.parent}: not writable; name another directory with --out")
 
 
 def _check_paths(plan: SweepPlan) -> None:
-    """Refuse paths at which HTCondor's tools would split submit descriptions and DAG files."""
+    """Refuse paths that submit descriptions and DAG files cannot hold unquoted."""
     for path in (str(plan.directory), plan.python):
         if any(c.isspace() or c in "\"'," for c in path):
-            raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes and commas")
+            raise UsageError(f"{path}: DAGMan needs a path without spaces, quotes or commas")
 
 
 def _check_space(sweep: SweepFile, plan: SweepPlan, recordings: Mapping[str, ShippedLogs]) -> None:
@@ -206,8 +208,8 @@ def _check_space(sweep: SweepFile, plan: SweepPlan, recordings: Mapping[str, Shi
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise NoSpace(
-            f"{parent}: {free / 1e9:.1f} GB are free, and this sweep may need "
-            f"{needed / 1e9:.1f} GB; make room, or name another place with --out"
+            f"{parent}: {free / 1e9:.1f} GB free, but this sweep may need "
+            f"{needed / 1e9:.1f} GB; make room, or name another directory with --out"
         )
 
 
@@ -221,7 +223,7 @@ def _size(source: SweepSource, recordings: Mapping[str, ShippedLogs]) -> int:
 
 
 def _files_of(log: Path) -> Sequence[Path]:
-    """Return a log's files, oldest first, or those of a directory by age."""
+    """Return the files of a log or of a directory, oldest first."""
     if log.is_dir():
         files = [file for file in log.iterdir() if file.is_file() and file.stat().st_size]
         return sorted(files, key=lambda file: (file.stat().st_mtime, file.name))
@@ -231,7 +233,7 @@ def _files_of(log: Path) -> Sequence[Path]:
 def _take_shard(
     source: SweepSource, directory: Path, recordings: Mapping[str, ShippedLogs]
 ) -> None:
-    """Copy one source: logs and stores go on growing while a sweep runs."""
+    """Copy one source, because logs and stores keep growing while a sweep runs."""
     directory.mkdir(parents=True)
     shard: dict[str, object] = {"kind": source.kind, "name": Path(source.value).name}
     if source.kind == "export":
@@ -246,7 +248,7 @@ def _take_shard(
             path = Path(source.value)
             logs = EpisodeLogs(tuple(_files_of(path)), path.name, zone=_zone())
         for file in logs.files:
-            shutil.copy2(file, directory / file.name)  # a log without years is dated by its mtime
+            shutil.copy2(file, directory / file.name)  # mtime dates a log without years
         shutil.rmtree(unpacked, ignore_errors=True)
         shard |= logs.as_dict()
     replace_file(directory / SHARD_FILE, json.dumps(shard))
@@ -286,6 +288,6 @@ def _make_directories(plan: SweepPlan, root: Path) -> None:
 
 
 def _plain(name: str) -> str:
-    """Return a name fit for DAG files, batch names and W&B groups."""
+    """Return a name that DAG files, batch names and W&B groups accept."""
     kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("-.")
     return kept[:60] or "sweep"

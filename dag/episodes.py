@@ -1,8 +1,7 @@
-"""Hold episodes on their way through a sweep: from a shard of the data to a split for trials.
+"""Hold episodes in a sweep: from a shard of the data to the splits that trials read.
 
-A shard is one access point's events as they were when the sweep was planned. The features of a
-hold depend on everything that happened on that access point before it, so a shard is never cut
-further.
+A shard is one access point's events at the time the sweep was planned. The features of a hold
+depend on everything that happened on that access point before it, so shards are never divided.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from condor_advice.model.held.load import EpisodeLogs, load_export, load_logs, l
 from condor_advice.preprocess.holds.splits import split_by_time
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
-SHARD_FILE = "source.json"  # says what a shard is
-PARTS = ("train", "validation", "test")
+SHARD_FILE = "source.json"  # describes a shard
+SPLITS = ("train", "validation", "test")
 
 
 def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
@@ -36,22 +35,33 @@ def read_shard(directory: Path, parameters: Mapping[str, Any]) -> HeldData:
         case "store":
             data = load_store(directory / "store.sqlite", spec, shard["name"])
         case _:
-            data = load_logs(EpisodeLogs.from_dict(shard, directory), spec)
+            data = load_logs(_logs_of(shard, directory), spec)
     if not len(data):
-        raise AdviceError(f"{data.sources[0]}: no hold episode in it; name other data")
+        raise AdviceError(f"{data.sources[0]}: no hold episodes; name other data")
     return data
+
+
+def _logs_of(shard: dict[str, Any], directory: Path) -> EpisodeLogs:
+    """Return a shard's event logs; refuse a shard that another version wrote."""
+    try:
+        return EpisodeLogs.from_dict(shard, directory)
+    except KeyError as error:
+        raise AdviceError(
+            f"{directory / SHARD_FILE}: has no {error}: another version of condor-advice planned "
+            "this sweep; plan the sweep again with `condor-advice sweep init`"
+        ) from None
 
 
 def merge_shards(
     shards: list[HeldData], shares: SplitShares
 ) -> tuple[HeldData, dict[str, npt.NDArray[np.int64]]]:
-    """Join shards; return the episodes and, for each part of the split, its rows.
+    """Join shards; return the episodes and the rows of each split.
 
-    Each access point is split at its own times, since each has its own clock and history.
+    Each access point is split at its own times, because each has its own clock and history.
     """
     data = join(shards)
     data.check()
-    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in PARTS}
+    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in SPLITS}
     for index, source in enumerate(data.sources):
         rows = np.flatnonzero(data.source == index)
         try:
@@ -63,19 +73,20 @@ def merge_shards(
             )
         except AdviceError as error:
             raise AdviceError(f"{source}: {error}") from error
-        for name in PARTS:
+        for name in SPLITS:
             parts[name].append(rows[getattr(split, name)])
     joined = {name: np.concatenate(rows) for name, rows in parts.items()}
     for name, rows in joined.items():
         if len(np.unique(data.label[rows])) < 2:
             raise AdviceError(
-                f"the {name} part has {len(rows)} labelled episodes, all of one kind; gather more "
-                "logs, or change split (for logs of less than a day lower its gap_seconds)"
+                f"the {name} split has {len(rows)} labelled episodes, and they do not have both "
+                "labels; gather more logs, or change split (for less than a day of logs, lower "
+                "gap_seconds)"
             )
     return data, joined
 
 
 def load_split(path: Path) -> dict[str, HeldData]:
-    """Read merged episodes as the parts of their split."""
+    """Read merged episodes, by split."""
     data, parts = HeldData.load_with_parts(path)
-    return {name: data.take(parts[name]) for name in PARTS}
+    return {name: data.take(parts[name]) for name in SPLITS}

@@ -1,4 +1,4 @@
-"""How good trials are on the test split; NumPy only."""
+"""Evaluate trials on the test split, with NumPy only."""
 
 from __future__ import annotations
 

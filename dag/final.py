@@ -19,7 +19,7 @@ from condor_advice.gather.files import replace_file
 
 
 def main() -> None:
-    """Finish a sweep. The report is written even when there is nothing to register."""
+    """Finish a sweep. Write the report even when there is nothing to register."""
     plan = SweepPlan.load(Path(sys.argv[1]))
     with SweepState(plan.directory) as state:
         trials = state.trials()
@@ -45,9 +45,9 @@ def main() -> None:
 
 
 def evaluate(plan: SweepPlan, trials: list[Trial]) -> list[dict[str, Any]]:
-    """Return the best trials' figures on the test split, which is looked at once.
+    """Return the best trials' figures on the test split, which is used only once.
 
-    The evaluate node has done it, unless something before it failed.
+    They come from the evaluate node, unless a node before it failed.
     """
     from_node = plan.directory / "evaluate" / "out" / "evaluation.json"
     if not plan.evaluation.exists():
@@ -57,14 +57,14 @@ def evaluate(plan: SweepPlan, trials: list[Trial]) -> list[dict[str, Any]]:
             from condor_advice.dag.evaluation import evaluate_candidates
 
             inputs = lay_out_evaluation(plan, trials)
-            found = evaluate_candidates(inputs / "candidates.json", inputs)
-            replace_file(plan.evaluation, json.dumps(found))
+            figures = evaluate_candidates(inputs / "candidates.json", inputs)
+            replace_file(plan.evaluation, json.dumps(figures))
     evaluation: list[dict[str, Any]] = json.loads(plan.evaluation.read_text())
     return evaluation
 
 
 def register(plan: SweepPlan) -> str:
-    """Register the best trial's model, which the evaluate node trained; its name."""
+    """Register the best trial's model, which the evaluate node trained; return its name."""
     from condor_advice.dag.candidate import build_listed
     from condor_advice.model.registry import manifest
     from condor_advice.model.registry.versions import Registry
@@ -73,18 +73,18 @@ def register(plan: SweepPlan) -> str:
     inputs = plan.directory / "evaluate" / "in"
     if json.loads((inputs / "winner.json").read_text()) is None:
         raise AdviceError(
-            f"{plan.directory}: no trial can be registered: those with a result look at "
-            "neighbours' steps, which the advice path does not read; add neighbours: 0 to the "
-            "search"
+            f"{plan.directory}: no trial can be registered: all trials with a result use "
+            "neighbours' steps, which are not available when advice is given; add neighbours: 0 "
+            "to the search"
         )
     if not (model / manifest.MANIFEST).exists():
         build_listed(inputs, model)
     weights = manifest.read(model).manifest.model.get("weights", {})
-    print(f"its parts weigh {weights}; a part that adds nothing is left out")
+    print(f"weights of the model's parts: {weights} (a part without benefit is left out)")
     with SweepState(plan.directory) as state:
         name = Registry(state.noted("registry")).add(model)
         state.note("model", name)
-    print(f"the best trial's model is registered as {name}")
+    print(f"registered the best trial's model as {name}")
     return name
 
 

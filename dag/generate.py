@@ -1,8 +1,8 @@
 """Write a sweep as a DAG: check → prepare → merge → trials → evaluate, and FINAL at the end.
 
-Nodes and edges are written by `htcondor2.dags`. What that package cannot say is appended:
-HOLD scripts, priorities of single nodes, and MAXJOBS (its `max_jobs_by_category` writes lines
-that DAGMan reads as something else).
+`htcondor2.dags` writes nodes and edges. We append what it cannot express: HOLD scripts,
+priorities of single nodes, and MAXJOBS (its `max_jobs_by_category` writes lines that DAGMan
+misreads).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from condor_advice.dag.plan import DAG_FILE, STATUS_FILE, SweepPlan
-from condor_advice.dag.scripts import CHECKPOINT, GIVE_UP, HOPELESS, SKIP
+from condor_advice.dag.scripts import CHECKPOINT, EXIT_HOPELESS, GIVE_UP, SKIP
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobStatus
 
@@ -19,7 +19,7 @@ PACKAGE, BUNDLE, RUNNER = "condor_advice.zip", "bundle.tar.gz", "run_node.sh"
 
 _RUNNER = """\
 #!/bin/sh
-# Runs one node of a condor-advice sweep on an execution point: {what}
+# Runs one node of a condor-advice sweep on an execution point: {name}
 set -u
 mkdir -p out home
 fail() {{ echo "condor-advice: $(uname -n): $1" >&2; exit {hopeless}; }}
@@ -28,14 +28,14 @@ HOME=$PWD/home; export HOME
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
     fail "$PYTHON is missing or older than Python 3.11; {remedy}"
 [ -d package ] || "$PYTHON" -m zipfile -e {package} package ||
-    fail "{package} cannot be unpacked here; is the disk full?"
+    fail "cannot unpack {package}; is the disk full?"
 PYTHONPATH=$PWD/package; export PYTHONPATH
 exec "$PYTHON" -m condor_advice.dag.nodes "$@"
 """
 _BUNDLE_SETUP = """\
 if [ ! -d bundle ]; then
     mkdir unpacked && tar -xzf {bundle} -C unpacked && mv unpacked bundle ||
-        fail "{bundle} cannot be unpacked here; is request_disk large enough?"
+        fail "cannot unpack {bundle}; is request_disk large enough?"
 fi
 PYTHON=$PWD/bundle/bin/python3
 PYTHONHOME=$PWD/bundle LD_LIBRARY_PATH=$PWD/bundle/lib; export PYTHONHOME LD_LIBRARY_PATH
@@ -45,7 +45,7 @@ unset PYTHONPATH"""
 def write_dag(plan: SweepPlan, into: Path) -> Path:
     """Write the DAG file and the submit descriptions for a sweep into a directory.
 
-    They name the sweep's own directory, which `into` becomes when all is written.
+    They refer to the sweep's own directory, which `into` becomes once everything is written.
     """
     try:
         import htcondor2
@@ -56,14 +56,14 @@ def write_dag(plan: SweepPlan, into: Path) -> Path:
     write_runner(plan, into)
     submit = _Descriptions(plan, htcondor2.Submit)
 
-    def script(what: str, *arguments: str) -> Any:
+    def script(name: str, *arguments: str) -> Any:
         return dags.Script(
             plan.python,
-            ["-m", "condor_advice.dag.scripts", what, str(directory), *arguments],
+            ["-m", "condor_advice.dag.scripts", name, str(directory), *arguments],
         )
 
     dag = dags.DAG(node_status_file=dags.NodeStatusFile(directory / STATUS_FILE, update_time=5))
-    hopeless = {"retries": plan.resources.retries, "retry_unless_exit": HOPELESS}
+    hopeless = {"retries": plan.resources.retries, "retry_unless_exit": EXIT_HOPELESS}
     check = dag.layer(name="check", submit_description=submit.check(), **hopeless)
     pieces = [
         {"shard": str(shard), "key": key}
@@ -84,7 +84,7 @@ def write_dag(plan: SweepPlan, into: Path) -> Path:
         name="trial",
         submit_description=submit.trial(),
         vars=[{"trial": str(number)} for number in range(plan.trials)],
-        # A retry is also how a trial goes on behind a band; failures are counted by the state.
+        # A retry also continues a trial after a band; the state counts the failures.
         retries=plan.resources.retries + bands + 1,
         retry_unless_exit=GIVE_UP,
         pre=script("pre", "$NODE"),
@@ -106,15 +106,15 @@ def write_dag(plan: SweepPlan, into: Path) -> Path:
     path = dags.write_dag(
         dag, into, dag_file_name=DAG_FILE, node_name_formatter=dags.SimpleFormatter("-")
     )
-    # The writer leaves the FINAL node's description to its caller.
+    # `write_dag` does not write the FINAL node's submit description.
     (into / "final.sub").write_text(str(submit.final()))
     hold_script = f"{plan.python} -m condor_advice.dag.scripts hold {directory} $NODE $JOBID"
     with Path(path).open("a") as file:
-        file.write("# What htcondor2.dags does not write\n")
+        file.write("# Not written by htcondor2.dags\n")
         file.write(f"SCRIPT HOLD ALL_NODES {hold_script}\n")
         if plan.lanes:
-            # MAXJOBS alone holds back jobs but not PRE scripts: every trial would ask for its
-            # parameters at once. So trials stand in lanes, each asking when the one before it
+            # MAXJOBS limits jobs but not PRE scripts: every trial would ask for its parameters
+            # at once. So trials form lanes, and each asks once the trial before it in its lane
             # is over, as W&B's agents do.
             file.write(f"MAXJOBS trial {plan.lanes}\n")
             for number in range(plan.trials - plan.lanes):
@@ -135,18 +135,18 @@ def write_runner(plan: SweepPlan, into: Path) -> Path:
         python = environment.value if environment.kind == "python" else "python3"
         setup = f"PYTHON='{python}'; unset PYTHONPATH PYTHONHOME"
         remedy = (
-            "name one that is there with environment: {python: PATH}, or use environment: bundle"
+            "name an installed one with environment: {python: PATH}, or use environment: bundle"
             if environment.kind == "python"
-            else "use an image that has Python 3.11, NumPy and PyTorch"
+            else "use an image with Python 3.11, NumPy and PyTorch"
         )
     path = into / RUNNER
     path.write_text(
         _RUNNER.format(
-            what=plan.name.replace("\n", " "),
+            name=plan.name.replace("\n", " "),
             setup=setup,
             remedy=remedy,
             package=PACKAGE,
-            hopeless=HOPELESS,
+            hopeless=EXIT_HOPELESS,
         )
     )
     path.chmod(0o755)
@@ -167,7 +167,7 @@ class _Descriptions:
         if environment.kind == "bundle":
             carried.append(str(self.directory / BUNDLE))
         minutes = resources.hold_minutes
-        found = {
+        description = {
             "universe": "vanilla",
             "executable": str(self.directory / RUNNER),
             "arguments": arguments,
@@ -184,18 +184,18 @@ class _Descriptions:
             "request_disk": f"{resources.disk_mb} MB",
             "environment": f'"OMP_NUM_THREADS={resources.cpus} PYTHONUNBUFFERED=1"',
             "batch_name": f"sweep {self.plan.name}",
-            # The last resort against a node that is held for ever; DAGMan then retries it.
+            # The last resort against a node that stays held; DAGMan then retries it.
             "periodic_remove": f"JobStatus == {JobStatus.HELD:d} "
             f"&& time() - EnteredCurrentStatus > {60 * minutes}",
         }
         if resources.requirements:
-            found["requirements"] = resources.requirements
+            description["requirements"] = resources.requirements
         if environment.kind == "image":
-            found |= {"universe": "container", "container_image": environment.value}
-        return self.make(found | more)
+            description |= {"universe": "container", "container_image": environment.value}
+        return self.make(description | more)
 
     def check(self) -> Any:
-        """Describe the node that tries the environment before anything else runs."""
+        """Describe the node that checks the environment before any other runs."""
         plan = str(self.directory / "sweep.json")
         return self._node("check sweep.json", [plan], str(self.directory / "check"))
 
@@ -209,7 +209,7 @@ class _Descriptions:
         )
 
     def parts(self, key: str) -> str:
-        """Return what the shards of one preprocessing were made into."""
+        """Return the files into which the shards of one preprocessing were turned."""
         return ",".join(
             f"{self.directory}/prepared/{key}-{shard}/out/part-{shard}.npz"
             for shard in range(len(self.plan.sources))
@@ -224,24 +224,24 @@ class _Descriptions:
         )
 
     def trial(self) -> Any:
-        """Describe a trial: it checkpoints itself, and goes on after an eviction."""
+        """Describe a trial, which writes checkpoints and continues after an eviction."""
         return self._node(
             "trial",
             ["in/"],
             f"{self.directory}/trials/trial-$(trial)",
             checkpoint_exit_code=str(CHECKPOINT),
             transfer_checkpoint_files="out",
-            # An eviction with notice brings home the epochs since the last checkpoint, too.
+            # A graceful eviction also saves the epochs since the last checkpoint.
             when_to_transfer_output="ON_EXIT_OR_EVICT",
             erase_output_and_error_on_restart="false",
         )
 
     def evaluate(self) -> Any:
-        """Describe the node that tries the best trials on the test split."""
+        """Describe the node that evaluates the best trials on the test split."""
         return self._node("evaluate", ["in/"], str(self.directory / "evaluate"))
 
     def final(self) -> Any:
-        """Describe the FINAL node: on the access point, where the registry is."""
+        """Describe the FINAL node, which runs on the access point, where the registry is."""
         where = self.directory
         return self.make(
             {

@@ -2,8 +2,8 @@
 
     python -m condor_advice.dag.nodes check|prepare|merge|trial|evaluate ...
 
-A node reads what was transferred beside it and leaves what is to be brought back in `out/`. It
-needs no network. Exit status HOPELESS says that another run would end the same way.
+A node reads the files that HTCondor transferred to its directory and writes its results to
+`out/`. It needs no network. It exits with EXIT_HOPELESS when another run would fail the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from condor_advice.dag.scripts import CHECKPOINT, HOPELESS
+from condor_advice.dag.scripts import CHECKPOINT, EXIT_HOPELESS
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OUT = Path("out")
 METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
-# Set for every trial by the sweep itself.
+# The sweep sets these for every trial.
 _NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")
 
 
@@ -43,13 +43,13 @@ def trial_parameters() -> dict[str, Any]:
     from condor_advice.model.held.lstm import LstmSettings
 
     defaults = LstmSettings()
-    network = {one.name: getattr(defaults, one.name) for one in fields(LstmSettings)}
+    network = {setting.name: getattr(defaults, setting.name) for setting in fields(LstmSettings)}
     return {k: v for k, v in network.items() if k not in _NOT_SEARCHED} | PREPROCESSING
 
 
 def main() -> None:
-    """Run one node; its last words on stderr say what went wrong."""
-    what, *arguments = sys.argv[1:]
+    """Run one node; on failure, say why on the last line of stderr."""
+    node, *arguments = sys.argv[1:]
     nodes: dict[str, Callable[..., None]] = {
         "check": check,
         "prepare": prepare,
@@ -59,10 +59,10 @@ def main() -> None:
     }
     try:
         OUT.mkdir(exist_ok=True)
-        nodes[what](*arguments)
+        nodes[node](*arguments)
     except AdviceError as error:
         print(f"condor-advice: {platform.node()}: {error}", file=sys.stderr)
-        sys.exit(HOPELESS)
+        sys.exit(EXIT_HOPELESS)
     except Exception as error:
         traceback.print_exc()
         print(f"condor-advice: {platform.node()}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -73,34 +73,34 @@ def main() -> None:
 
 
 def check(plan_file: str) -> None:
-    """Try everything that later nodes need, in seconds rather than after hours."""
+    """Check everything that later nodes need, so that a sweep fails in seconds, not hours."""
     plan = json.loads(Path(plan_file).read_text())
     wanted = {"numpy", "torch"}
     kinds = {source["kind"] for source in plan["sources"]}
     wanted |= {"pyarrow"} if "export" in kinds else set()
     wanted |= {"zstandard"} if "store" in kinds else set()
     wanted |= {"wandb"} if plan["tracking"] != "off" else set()
-    missing, found = [], {}
+    missing, versions = [], {}
     for name in sorted(wanted):
         try:
             module = importlib.import_module(name)
-            found[name] = getattr(module, "__version__", "?")
-        except Exception as error:  # a broken library is as bad as none
+            versions[name] = getattr(module, "__version__", "?")
+        except Exception as error:  # a broken library is as bad as a missing one
             missing.append(f"{name} ({error})")
     if missing:
         raise AdviceError(
             f"Python {platform.python_version()} at {sys.executable} lacks {', '.join(missing)}; "
-            "install it there, use environment: bundle, or an image that has it"
+            "install them there, use environment: bundle, or use an image that has them"
         )
     free = shutil.disk_usage(".").free // 2**20
     if free < 100:
-        raise AdviceError(f"only {free} MB of disk are free; raise resources.disk_mb")
+        raise AdviceError(f"only {free} MB of disk space is free; raise resources.disk_mb")
     from condor_advice.model.held import lstm
 
     lstm.build(lstm.LstmSettings(hidden=4))
     report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
-    replace_file(OUT / "check.json", json.dumps(report | found))
-    print(f"fit for this sweep: {report | found}")
+    replace_file(OUT / "check.json", json.dumps(report | versions))
+    print(f"ready for this sweep: {report | versions}")
 
 
 # ---- data -----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def prepare(plan_file: str, shard: str, key: str) -> None:
 
 
 def merge(plan_file: str, key: str) -> None:
-    """Join the parts of one preprocessing and split them."""
+    """Join the shards of one preprocessing and split the episodes."""
     from condor_advice.dag.episodes import merge_shards
     from condor_advice.dag.sweepfile import SplitShares
     from condor_advice.model.held.data import HeldData
@@ -136,14 +136,14 @@ def merge(plan_file: str, key: str) -> None:
 
 
 def trial() -> None:
-    """Train one trial up to the next band, with a checkpoint now and then."""
+    """Train one trial up to the next band, with checkpoints on the way."""
     from condor_advice.dag.episodes import load_split
 
     began = time.monotonic()
     task = json.loads(Path("task.json").read_text())
     states = OUT / "state"
     if not states.is_dir():
-        # Behind a band: where the last job stopped came along.
+        # After a band, the last job's state is transferred along.
         if Path("resume").is_dir():
             shutil.copytree("resume", states)
         else:
@@ -154,13 +154,13 @@ def trial() -> None:
     done = _epochs_done(states, task["seeds"])
     trained: dict[int, TrainedLstm] = {}
     while not trained or done < until:
-        # Epoch by epoch, and each for every seed: what is told is the mean over seeds.
+        # Train every seed for one epoch, then the next epoch: the result is the mean over seeds.
         done = min(done + 1, until)
         for seed in task["seeds"]:
-            one = replace(settings, seed=seed, epochs=done)
-            trained[seed] = _train(data, one, states / f"seed-{seed}.pt")
-        if min(len(one.history) for one in trained.values()) < done:
-            break  # no gain any more
+            of_seed = replace(settings, seed=seed, epochs=done)
+            trained[seed] = _train(data, of_seed, states / f"seed-{seed}.pt")
+        if min(len(network.history) for network in trained.values()) < done:
+            break  # training has stopped improving
         if done < until and time.monotonic() - began >= task["checkpoint_seconds"]:
             print(f"checkpoint after epoch {done}")
             sys.exit(CHECKPOINT)
@@ -168,7 +168,7 @@ def trial() -> None:
 
 
 def settings_of(task: dict[str, Any]) -> LstmSettings:
-    """Return the network's settings that a trial's parameters mean."""
+    """Return the network's settings for a trial's parameters."""
     from condor_advice.dag.plan import PREPROCESSING
     from condor_advice.model.held.lstm import LstmSettings
 
@@ -186,16 +186,17 @@ def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> Tr
     def check(report: lstm.EpochReport) -> None:
         if not all(math.isfinite(value) for value in report.metrics().values()):
             raise AdviceError(
-                f"the loss was not finite after epoch {report.epoch}: these parameters do not train"
+                f"the loss was not finite after epoch {report.epoch}; training diverges with these "
+                "parameters"
             )
 
     return lstm.train(data["train"], data["validation"], settings, state, check)
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:
-    """Return how many epochs every seed has done, by the state files.
+    """Return how many epochs every seed has done, according to the state files.
 
-    A file that cannot be read is removed: what it held is trained again.
+    Remove a damaged file: that seed trains again from the start.
     """
     import torch
 
@@ -207,7 +208,7 @@ def _epochs_done(states: Path, seeds: list[int]) -> int:
         except FileNotFoundError:
             counts.append(0)
         except Exception as error:
-            print(f"condor-advice: {path} is damaged ({error}); begin anew", file=sys.stderr)
+            print(f"condor-advice: {path} is damaged ({error}); starting over", file=sys.stderr)
             path.unlink()
             counts.append(0)
     return min(counts)
@@ -218,19 +219,19 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
 
     from condor_advice.model.arrays import save_arrays
 
-    reports = list(zip(*(one.history for one in trained.values()), strict=False))
+    reports = list(zip(*(network.history for network in trained.values()), strict=False))
     rows = []
     for of_seeds in reports:
         figures = [report.metrics() for report in of_seeds]
         mean = {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
         rows.append({"epoch": of_seeds[0].epoch, "metrics": mean})
     replace_file(OUT / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    # Of several seeds the one with the best epoch is the trial's model.
+    # The seed with the best epoch provides the trial's model.
     best = min(trained, key=lambda seed: min(r.validation_loss for r in trained[seed].history))
     save_arrays(OUT / "model.npz", trained[best].network.arrays())
     ended = None
     if len(rows) < int(task["until"]):
-        ended = f"no gain for {trained[best].settings.patience} epochs"
+        ended = f"no improvement for {trained[best].settings.patience} epochs"
     if task["tracking"] != "off":
         _track(task, rows)
     result = {
@@ -247,16 +248,16 @@ def _leave_result(task: dict[str, Any], trained: dict[int, TrainedLstm]) -> None
 
 
 def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Leave the trial as an offline W&B run; without it the trial is as good."""
+    """Write the trial as an offline W&B run; a failure here does not fail the trial."""
     try:
         os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
-        # The machine's own figures and code are nobody's business but its owner's.
+        # Keep the execution point's own figures, code and metadata private.
         os.environ |= {"WANDB_X_DISABLE_STATS": "true", "WANDB_DISABLE_CODE": "true"}
         os.environ |= {"WANDB_DISABLE_GIT": "true", "WANDB_X_DISABLE_META": "true"}
         identity = task["identity"]
         project = task["texts"].get("project", "condor-advice")
         if task.get("wandb_sweep"):
-            # A run of a sweep takes these from the environment alone.
+            # W&B takes these from the environment only, for a run of a sweep.
             os.environ |= {"WANDB_SWEEP_ID": task["wandb_sweep"], "WANDB_RUN_ID": identity}
             os.environ["WANDB_PROJECT"] = project
         for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
@@ -273,29 +274,31 @@ def _track(task: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         for row in rows:
             tracker.log(row["epoch"], row["metrics"])
         tracker.finish()
-        # The run alone: W&B also leaves links, to logs and to directories, and HTCondor does
-        # not transfer those.
+        # Keep the run alone: W&B also writes symbolic links, which HTCondor does not transfer.
         shutil.rmtree(OUT / "wandb", ignore_errors=True)
         (OUT / "wandb").mkdir()
         for run in (work / "wandb").glob("offline-run-*"):
             shutil.rmtree(run / "logs", ignore_errors=True)
             shutil.move(run, OUT / "wandb" / run.name)
     except Exception as error:
-        print(f"condor-advice: no W&B run was left: {error}", file=sys.stderr)
+        print(f"condor-advice: cannot write the W&B run: {error}", file=sys.stderr)
 
 
 # ---- evaluate -------------------------------------------------------------------------------
 
 
 def evaluate() -> None:
-    """Try the best trials' networks on the test split, and train the model of the best one."""
+    """Evaluate the best trials on the test split, and train a model like the best one."""
     from condor_advice.dag.evaluation import evaluate_candidates
 
-    found = evaluate_candidates(Path("candidates.json"), Path())
-    replace_file(OUT / "evaluation.json", json.dumps(found))
-    print(json.dumps(found))
+    evaluation = evaluate_candidates(Path("candidates.json"), Path())
+    replace_file(OUT / "evaluation.json", json.dumps(evaluation))
+    print(json.dumps(evaluation))
     if importlib.util.find_spec("xgboost") is None:
-        print("no xgboost here: the FINAL node trains the candidate", file=sys.stderr)
+        print(
+            "xgboost is not installed here; the FINAL node will train the candidate",
+            file=sys.stderr,
+        )
         return
     from condor_advice.dag.candidate import build_listed
 

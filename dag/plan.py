@@ -1,7 +1,7 @@
-"""What a sweep directory holds, and where.
+"""The contents of a sweep directory.
 
-`sweep.json` is written once, by `sweep init`; nodes and scripts read it. What changes is in the
-state (state.py) and in each trial's own directory.
+`sweep init` writes `sweep.json` once; nodes and scripts read it. What changes is in the state
+(state.py) and in each trial's own directory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from condor_advice.dag.sweepfile import (
 )
 from condor_advice.gather.errors import Unreachable, UsageError
 
-FILE = "sweep.json"
-FORMAT = 1
+PLAN_FILE = "sweep.json"
+PLAN_FORMAT = 1
 DAG_FILE = "sweep.dag"
 STATUS_FILE = "nodes.status"
-# Parameters of the preprocessing (those of TensorSpec): trials that agree on them share it.
+# Preprocessing parameters (those of TensorSpec); trials with the same ones share their data.
 PREPROCESSING: dict[str, Any] = {
     "max_steps": 64,
     "neighbours": 0,
@@ -61,17 +61,17 @@ class SweepPlan:
     tracking: str
     candidates: int
     prepared: Mapping[str, Mapping[str, Any]]  # key -> its preprocessing parameters
-    python: str  # that of the access point, for scripts and the FINAL node
+    python: str  # the access point's Python, for scripts and the FINAL node
     texts: Mapping[str, str] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)  # W&B's part of the file
+    config: Mapping[str, Any] = field(default_factory=dict)  # W&B's keys of the file
     created: str = ""
     version: str = ""
 
     @property
     def lanes(self) -> int:
-        """How many trials run at a time; 0 is no limit.
+        """The number of trials that run at a time; 0 means no limit.
 
-        Bayesian search learns from trials that are over, so it does not begin all at once.
+        Bayesian search learns from finished trials, so it must not start them all at once.
         """
         limit = self.resources.max_running
         if not limit and self.method == "bayes":
@@ -80,18 +80,18 @@ class SweepPlan:
 
     @property
     def most_epochs(self) -> int:
-        """The most epochs that a trial may have."""
+        """The largest number of epochs of any trial."""
         [epochs] = [p for p in self.parameters if p.name == "epochs"]
         return int(max(epochs.choices() or [epochs.at(1.0)]))
 
-    # ---- where things are -------------------------------------------------------------
+    # ---- paths ------------------------------------------------------------------------
 
     def trial_directory(self, number: int) -> Path:
-        """Where a trial's files come and go."""
+        """Return the directory of a trial's input and output."""
         return self.directory / "trials" / trial_name(number)
 
     def prepared_file(self, key: str) -> Path:
-        """The episodes of one preprocessing, split."""
+        """Return the file with the split episodes of one preprocessing."""
         return self.directory / "prepared" / key / "out" / "data.npz"
 
     def prepared_for(self, parameters: Mapping[str, Any]) -> str:
@@ -101,13 +101,13 @@ class SweepPlan:
         )
 
     def run_identity(self, number: int) -> str:
-        """Return a trial's W&B run id: the same wherever and whenever it is sent from."""
+        """Return a trial's W&B run id, which is the same every time the run is sent."""
         sweep = hashlib.sha256(f"{self.name} {self.created} {self.directory}".encode())
         return f"{sweep.hexdigest()[:10]}-{number}"
 
     @property
     def evaluation(self) -> Path:
-        """What the best trials reach on the test split."""
+        """The file with the best trials' figures on the test split."""
         return self.directory / "evaluation.json"
 
     @property
@@ -118,27 +118,27 @@ class SweepPlan:
     # ---- file -------------------------------------------------------------------------
 
     def save(self, directory: Path) -> None:
-        """Write it into a directory: its own, or what will become that."""
-        content = {"format": FORMAT} | asdict(self)
+        """Write the plan into a directory: its own, or the one to be renamed to it."""
+        content = {"format": PLAN_FORMAT} | asdict(self)
         del content["directory"]
-        (directory / FILE).write_text(json.dumps(content, indent=1) + "\n")
+        (directory / PLAN_FILE).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> SweepPlan:
-        """Read it from a directory."""
+        """Read the plan of a sweep directory."""
         try:
-            content = json.loads((directory / FILE).read_text())
+            content = json.loads((directory / PLAN_FILE).read_text())
         except FileNotFoundError:
             raise Unreachable(
-                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                f"{directory}: no sweep here ({PLAN_FILE} is missing); `condor-advice sweep init` "
                 "makes one"
             ) from None
         except (OSError, ValueError) as error:
-            raise Unreachable(f"{directory / FILE}: cannot be read ({error})") from error
-        if content.pop("format", None) != FORMAT:
+            raise Unreachable(f"{directory / PLAN_FILE}: cannot read the plan ({error})") from error
+        if content.pop("format", None) != PLAN_FORMAT:
             raise Unreachable(
-                f"{directory / FILE}: written by another version of condor-advice; use that one, "
-                "or begin a new sweep"
+                f"{directory / PLAN_FILE}: written by another version of condor-advice; use that "
+                "version, or plan the sweep again"
             )
         hyperband = content["hyperband"]
         return cls(
@@ -158,7 +158,7 @@ class SweepPlan:
 
 
 def trial_name(number: int) -> str:
-    """How a trial is called in files and in the DAG."""
+    """Return a trial's name in files and in the DAG."""
     return f"trial-{number}"
 
 
@@ -166,7 +166,7 @@ def trial_number(name: str) -> int:
     """Return the number in a trial's name."""
     kind, _, number = name.partition("-")
     if kind != "trial" or not number.isdigit():
-        raise UsageError(f"{name!r} is no trial; they are called trial-0, trial-1, ...")
+        raise UsageError(f"{name!r} is not a trial; trials are named trial-0, trial-1, ...")
     return int(number)
 
 
@@ -182,16 +182,16 @@ def preparations(sweep: SweepFile) -> dict[str, dict[str, Any]]:
     endless = [p.name for p in searched if p.choices() is None]
     if endless:
         raise UsageError(
-            f"{sweep.path}: {', '.join(endless)}: preprocessing is done before the trials, so its "
+            f"{sweep.path}: {', '.join(endless)}: preprocessing runs before the trials, so its "
             "parameters need choices (value, values, int_uniform or q_uniform)"
         )
-    found = {}
+    prepared = {}
     for chosen in combinations(searched):
         parameters = PREPROCESSING | chosen
-        found[preparation_key(parameters)] = parameters
-    if len(found) > MOST_PREPARED:
+        prepared[preparation_key(parameters)] = parameters
+    if len(prepared) > MOST_PREPARED:
         raise UsageError(
-            f"{sweep.path}: {len(found)} ways of preprocessing; at most {MOST_PREPARED} are done: "
+            f"{sweep.path}: {len(prepared)} ways of preprocessing (at most {MOST_PREPARED}); "
             f"give {', '.join(p.name for p in searched)} fewer choices"
         )
-    return found
+    return prepared

@@ -1,4 +1,4 @@
-"""A sweep's report: one HTML page that stands alone, and its pictures as PNG files."""
+"""A sweep's report: one self-contained HTML page, and its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 from condor_advice.model.html_report import Section, page
 
-ENOUGH = 8  # trials that are needed to tell the importance of a parameter
+MIN_RANKED_TRIALS = 8  # fewer trials do not show the importance of a parameter
 MOST_LISTED = 50  # trials in the table
 
 
@@ -26,7 +26,7 @@ def write_report(
     evaluation: Sequence[Mapping[str, Any]] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write the report into the sweep's directory; the files written."""
+    """Write the report into the sweep's directory; return the files written."""
     directory = plan.report
     directory.mkdir(exist_ok=True)
     tried = [trial for trial in trials if trial.best(plan.metric) is not None]
@@ -64,14 +64,14 @@ def _row(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
 
 
 def importance(plan: SweepPlan, tried: Sequence[Trial]) -> dict[str, dict[str, float]]:
-    """Return how much each parameter explains, by a random forest, and which way it goes.
+    """Return each parameter's importance, from a random forest, and its correlation.
 
-    As W&B shows it: importance adds up to 1, correlation is that with the metric. Empty with
-    too few trials to tell.
+    As W&B shows them: importances add up to 1, and the correlation is with the metric. Return
+    nothing if there are too few trials.
     """
     varied = [p for p in plan.parameters if not p.is_constant]
     rows = [t for t in tried if t.state in (TrialState.FINISHED, TrialState.STOPPED)]
-    if len(rows) < ENOUGH or not varied:
+    if len(rows) < MIN_RANKED_TRIALS or not varied:
         return {}
     import numpy as np
     from sklearn.ensemble import RandomForestRegressor
@@ -81,18 +81,18 @@ def importance(plan: SweepPlan, tried: Sequence[Trial]) -> dict[str, dict[str, f
     if y.std() == 0:
         return {}
     forest = RandomForestRegressor(200, random_state=0, n_jobs=1).fit(x, y)
-    found = {}
+    weights = {}
     for index, parameter in enumerate(varied):
         column = x[:, index]
         moves = column.std() > 0
-        found[parameter.name] = {
+        weights[parameter.name] = {
             "importance": float(forest.feature_importances_[index]),
             "correlation": float(np.corrcoef(column, y)[0, 1]) if moves else 0.0,
         }
-    return dict(sorted(found.items(), key=lambda item: -item[1]["importance"]))
+    return dict(sorted(weights.items(), key=lambda item: -item[1]["importance"]))
 
 
-# ---- pictures -------------------------------------------------------------------------------
+# ---- plots ----------------------------------------------------------------------------------
 
 
 def _figure(width: float, height: float) -> Any:
@@ -112,7 +112,7 @@ def _png(figure: Any) -> bytes:
 
 
 def _colours(plan: SweepPlan, tried: Sequence[Trial]) -> dict[int, Any]:
-    """Return a colour for each trial: the darker the better."""
+    """Return a colour for each trial; darker is better."""
     from matplotlib import colormaps
 
     ranked = sorted(tried, key=lambda t: plan.metric.loss(t.best(plan.metric) or 0.0))
@@ -135,7 +135,7 @@ def _learning_curves(plan: SweepPlan, tried: Sequence[Trial]) -> bytes:
             linewidth=2 if trial.number in best else 0.8,
             label=trial_name(trial.number) if trial.number in best else None,
         )
-    axes.set_xlabel("epoch (x: ended early)")
+    axes.set_xlabel("epoch (x: stopped early)")
     axes.set_ylabel(plan.metric.name)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(loc="best", fontsize=8)
@@ -208,14 +208,14 @@ def _page(
     }
     sections += [Section(titles[name], pictures={titles[name]: p}) for name, p in pictures.items()]
     if not weights:
-        text = f"Too few trials have ended to tell: at least {ENOUGH} are needed."
+        text = f"Too few trials have finished; at least {MIN_RANKED_TRIALS} are needed."
         sections.append(Section(titles["importance"], [text]))
     if evaluation:
         sections.append(_evaluation(evaluation))
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if failed:
         items = [f"{trial_name(trial.number)}: {trial.reason}" for trial in failed]
-        sections.append(Section("Trials that failed", items=items))
+        sections.append(Section("Failed trials", items=items))
     return page(f"Sweep {plan.name}", sections)
 
 
@@ -251,7 +251,7 @@ def _evaluation(evaluation: Sequence[Mapping[str, Any]]) -> Section:
     for candidate in evaluation:
         figures = [f"{candidate[part][name]:.4f}" for part, name in columns]
         rows.append([trial_name(candidate["trial"]), *figures])
-    text = "Validation chose the winner; the test split was used once, here."
+    text = "The validation split chose the winner; the test split was used only here."
     return Section("The best trials on the test split", [text], [rows])
 
 

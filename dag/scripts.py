@@ -2,9 +2,9 @@
 
     python -m condor_advice.dag.scripts pre|post|hold|final DIR NODE ...
 
-They are started once or more for each trial, so they import little. Exit statuses are DAGMan's
-language: see the constants. What they say goes to logs/scripts.log in the sweep directory,
-because DAGMan throws the output of scripts away.
+DAGMan starts them at least once for each trial, so they import little. They answer DAGMan with
+exit statuses; see the constants. They write to logs/scripts.log in the sweep directory, because
+DAGMan discards the output of scripts.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import replace_file
 
 DONE = 0
-AGAIN = 1  # RETRY runs the node once more: a failure worth it, or the next band of hyperband
+AGAIN = 1  # RETRY: run the node again, after a failure or for the next band of hyperband
 GIVE_UP = 2  # RETRY ... UNLESS-EXIT: the sweep itself is broken
 SKIP = 3  # PRE_SKIP: the node is done without a job
-# A node's job ends with this when another run would end the same way.
-HOPELESS = 10
-CHECKPOINT = 85  # a job exits with this to say: this is a checkpoint, start me again
-RELEASES = 2  # a held job is let go so often before the node is run anew
+EXIT_HOPELESS = 10  # a node's job exits with this when another run would fail the same way
+CHECKPOINT = 85  # a job exits with this after a checkpoint, to be started again
+RELEASES = 2  # releases of a held job before its node is retried instead
 
 
 def main() -> None:
-    """Run one script; whatever goes wrong is written down."""
-    what, directory, *arguments = sys.argv[1:]
+    """Run one script, and log whatever goes wrong."""
+    name, directory, *arguments = sys.argv[1:]
     plan = SweepPlan.load(Path(directory))
     scripts: dict[str, Callable[..., int]] = {
         "pre": pre,
@@ -47,18 +46,18 @@ def main() -> None:
         "final": final,
     }
     try:
-        status = scripts[what](plan, *arguments)
+        status = scripts[name](plan, *arguments)
     except AdviceError as error:
-        log(plan, f"{what} {' '.join(arguments)}: {error}")
+        log(plan, f"{name} {' '.join(arguments)}: {error}")
         status = GIVE_UP
     except Exception:
-        log(plan, f"{what} {' '.join(arguments)}: {traceback.format_exc()}")
+        log(plan, f"{name} {' '.join(arguments)}: {traceback.format_exc()}")
         raise
     sys.exit(status)
 
 
 def log(plan: SweepPlan, text: str) -> None:
-    """Append a line; several scripts may do so at once."""
+    """Append a line to the log; several scripts may do so at once."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = f"{stamp} {text}\n".encode()
     handle = os.open(
@@ -74,12 +73,12 @@ def log(plan: SweepPlan, text: str) -> None:
 
 
 def pre(plan: SweepPlan, node: str) -> int:
-    """Ask for a trial's parameters and lay out what its job is to be given."""
+    """Choose a trial's parameters and write its job's input files."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
-        # A POST script that was killed may have left a result nobody took up.
+        # A killed POST script may have left a result that is not recorded yet.
         if (told := take_result(plan, state, number)) is not None and told.state.is_over:
-            log(plan, f"{node}: is {told.state} already")
+            log(plan, f"{node}: already {told.state}")
             return SKIP
         trial = state.ask(number, lambda trials: choose(plan, trials, number))
         sweep = state.noted("wandb_sweep")
@@ -92,7 +91,7 @@ def pre(plan: SweepPlan, node: str) -> int:
 
 
 def choose(plan: SweepPlan, trials: list[Trial], number: int) -> Mapping[str, Any] | None:
-    """Ask the search; None when a trial has reached the target, or the grid has no more."""
+    """Ask the search; return None once the target is reached or the grid is used up."""
     metric = plan.metric
     values = (trial.best(metric) for trial in trials if trial.state.is_over)
     if any(value is not None and metric.reached(value) for value in values):
@@ -104,7 +103,7 @@ def choose(plan: SweepPlan, trials: list[Trial], number: int) -> Mapping[str, An
 
 
 def lay_out(plan: SweepPlan, trial: Trial, wandb_sweep: str | None = None) -> None:
-    """Fill the directory that is sent with the trial's job."""
+    """Fill the directory that is transferred with the trial's job."""
     directory = plan.trial_directory(trial.number)
     inputs = directory / "in"
     inputs.mkdir(parents=True, exist_ok=True)
@@ -113,15 +112,15 @@ def lay_out(plan: SweepPlan, trial: Trial, wandb_sweep: str | None = None) -> No
     replace_file(inputs / "task.json", json.dumps(task))
     data = plan.prepared_file(plan.prepared_for(trial.parameters))
     link(data, inputs / "data.npz")
-    # Where the last run stopped; without it the job begins at the beginning.
-    left = directory / "out" / "state"
+    # The state of the last run; without it the job starts from the first epoch.
+    last_state = directory / "out" / "state"
     shutil.rmtree(inputs / "resume", ignore_errors=True)
-    if trial.epoch and left.is_dir():
-        shutil.copytree(left, inputs / "resume")
+    if trial.epoch and last_state.is_dir():
+        shutil.copytree(last_state, inputs / "resume")
 
 
 def task_of(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
-    """Return what a trial's node is told."""
+    """Return the task that a trial's node reads."""
     epochs = int(trial.parameters["epochs"])
     return {
         "trial": trial.number,
@@ -142,7 +141,7 @@ def task_of(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name; where the file system cannot, copy it."""
+    """Hard-link a file, or copy it where the file system has no hard links."""
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
     try:
@@ -156,23 +155,23 @@ def link(source: Path, target: Path) -> None:
 
 
 def post(plan: SweepPlan, node: str, returned: str, job: str) -> int:
-    """Take up what a trial's job left, and say whether it runs again."""
+    """Record the result of a trial's job, and decide whether the node runs again."""
     number = trial_number(node)
     with SweepState(plan.directory) as state:
         trial = take_result(plan, state, number) if returned == "0" else None
         if trial is None:
-            hopeless = returned == str(HOPELESS)
+            hopeless = returned == str(EXIT_HOPELESS)
             reason = failure_reason(plan, number, returned)
             allowed = None if hopeless else plan.resources.retries
             trial = state.tell_failure(number, job, reason, allowed)
     log(plan, f"{node}: job {job} returned {returned}: {trial.state} {trial.reason}".rstrip())
-    # A trial that failed for good is a result, too: the search keeps away from it, and the
-    # trials behind it in its lane go on. The FINAL node's script gives the workflow its status.
+    # A trial that failed for good counts as done: the search avoids its parameters, and the next
+    # trial in its lane runs. The FINAL node's script gives the workflow its exit status.
     return DONE if trial.state.is_over else AGAIN
 
 
 def take_result(plan: SweepPlan, state: SweepState, number: int) -> Trial | None:
-    """Take up the result that a trial's last job left; None when there is none."""
+    """Record the result of a trial's last job; return None if it left none."""
     directory = plan.trial_directory(number)
     try:
         result = json.loads((directory / "out" / "result.json").read_text())
@@ -182,50 +181,50 @@ def take_result(plan: SweepPlan, state: SweepState, number: int) -> Trial | None
     except (OSError, ValueError):
         return None
     if result.get("trial") != number or result.get("run") != task["run"]:
-        return None  # of a run before
+        return None  # from an earlier run
     epochs = {row["epoch"]: row["metrics"] for row in rows}
 
     def decide(trials: list[Trial], trial: Trial) -> tuple[TrialState, str]:
         if trial.epoch >= result["epochs"] or result.get("ended"):
             return TrialState.FINISHED, str(result.get("ended") or "")
         if plan.hyperband is not None:
-            known = [one.known(plan.metric) for one in trials if one.epochs]
+            known = [other.known(plan.metric) for other in trials if other.epochs]
             reason = should_stop(plan.hyperband, known, number)
             if reason is not None:
                 return TrialState.STOPPED, reason
-        return TrialState.PAUSED, f"goes on after epoch {trial.epoch}"
+        return TrialState.PAUSED, f"continues after epoch {trial.epoch}"
 
     return state.tell(number, epochs, decide)
 
 
 def failure_reason(plan: SweepPlan, number: int, returned: str) -> str:
-    """Return why a job failed, in its own last words where it had any."""
+    """Return why a job failed, with the last line of its stderr if there is one."""
     try:
         error = (plan.trial_directory(number) / "node.err").read_text(errors="replace")
     except OSError:
         error = ""
-    words = [line.strip() for line in error.splitlines() if line.strip()]
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
     meaning = {
         "-1001": "the job could not be submitted",
         "-1002": "the job was removed",
         "-1003": "the job was removed",
         "-1004": "its PRE script failed",
     }
-    told = meaning.get(returned)
-    if told is None:
-        number_ = int(returned)
-        told = f"killed by signal {-number_}" if number_ < 0 else f"exit status {number_}"
-    return f"{told}: {words[-1]}" if words and returned not in meaning else told
+    cause = meaning.get(returned)
+    if cause is None:
+        status = int(returned)
+        cause = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+    return f"{cause}: {lines[-1]}" if lines and returned not in meaning else cause
 
 
 # ---- held -----------------------------------------------------------------------------------
 
 
 def on_hold(plan: SweepPlan, node: str, job: str) -> int:
-    """A node's job was held: let it go where that may help, otherwise have the node run anew.
+    """Release a node's held job if our own advice says so; otherwise remove it for a retry.
 
-    Our own advice is asked. Nothing here may hang the DAG: whatever stays held is removed by
-    the job's own periodic_remove after `hold_minutes`, and the node is then retried.
+    A hold never blocks the DAG: the job's periodic_remove removes it after `hold_minutes`, and
+    DAGMan retries the node.
     """
     from condor_advice.dag.condor import access_point, advice_on
     from condor_advice.gather.live import HeldSince
@@ -242,7 +241,7 @@ def on_hold(plan: SweepPlan, node: str, job: str) -> int:
     code, subcode = live.ad.get("HoldReasonCode", 0), live.ad.get("HoldReasonSubCode", 0)
     why = f"{code}/{subcode} {live.ad.get('HoldReason', '')}"
     with SweepState(plan.directory) as state:
-        # NumHolds counts some holds several times, so our own releases are counted.
+        # Count our own releases, because NumHolds counts some holds several times.
         released = int(state.noted(f"released-{job}", 0))
         if verdict == "RELEASE" and released < RELEASES:
             state.note(f"released-{job}", released + 1)
@@ -250,11 +249,11 @@ def on_hold(plan: SweepPlan, node: str, job: str) -> int:
         schedd.release([hold], f"sweep {plan.name}: condor-advice says RELEASE")
         action = "released"
     elif verdict in ("RELEASE", "FIX", "REMOVE"):
-        reason = f"sweep {plan.name}: condor-advice says {verdict}; the node is run anew"
+        reason = f"sweep {plan.name}: condor-advice says {verdict}; DAGMan retries the node"
         schedd.remove([hold], reason)
         action = "removed"
     else:
-        action = f"left held; removed after {plan.resources.hold_minutes} min"
+        action = f"left held; to be removed after {plan.resources.hold_minutes} min"
     log(plan, f"{node}: job {job} held ({why}); advice {verdict}: {action}")
     return DONE
 
@@ -263,7 +262,7 @@ def on_hold(plan: SweepPlan, node: str, job: str) -> int:
 
 
 def prepare_evaluation(plan: SweepPlan, node: str) -> int:
-    """Lay out the best trials' models for the node that tries them on the test split."""
+    """Write the inputs of the node that evaluates the best trials on the test split."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
     shutil.rmtree(plan.directory / "evaluate" / "out", ignore_errors=True)
@@ -275,7 +274,7 @@ def lay_out_evaluation(plan: SweepPlan, trials: list[Trial]) -> Path:
     """Fill the directory from which the best trials are evaluated."""
     best = best_trials(plan, trials)[: plan.candidates]
     if not best:
-        raise AdviceError(f"{plan.directory}: no trial has a result; there is nothing to evaluate")
+        raise AdviceError(f"{plan.directory}: no trial has a result to evaluate")
     inputs = plan.directory / "evaluate" / "in"
     candidates = []
     for trial in best:
@@ -290,7 +289,7 @@ def lay_out_evaluation(plan: SweepPlan, trials: list[Trial]) -> Path:
 
 
 def _winner(plan: SweepPlan, trials: list[Trial], inputs: Path) -> dict[str, Any] | None:
-    """Return what is needed to train the best trial's model; None when none could serve."""
+    """Return what training the best trial's model needs, or None if no trial can serve."""
     from condor_advice.dag.candidate import can_serve, lineage
 
     ranked = [trial for trial in best_trials(plan, trials) if can_serve(trial)]
@@ -306,7 +305,7 @@ def _winner(plan: SweepPlan, trials: list[Trial], inputs: Path) -> dict[str, Any
 
 
 def best_trials(plan: SweepPlan, trials: list[Trial], *, also_paused: bool = False) -> list[Trial]:
-    """Return the trials that have a result, the best first; only ended ones unless asked."""
+    """Return the trials that have a result, best first; unfinished ones only with `also_paused`."""
     wanted = {TrialState.FINISHED, TrialState.STOPPED}
     if also_paused:
         wanted |= {TrialState.PAUSED, TrialState.RUNNING}
@@ -322,7 +321,7 @@ def best_trials(plan: SweepPlan, trials: list[Trial], *, also_paused: bool = Fal
 
 
 def final(plan: SweepPlan, node: str, returned: str, dag_status: str, failed: str) -> int:
-    """Give the workflow its exit status: a FINAL node that succeeds hides failures otherwise."""
+    """Give the workflow its exit status; a successful FINAL node would hide failures."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
     lost = [t for t in trials if not t.state.is_over]

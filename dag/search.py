@@ -1,9 +1,9 @@
-"""Choose the next trial's parameters, and say which trials to end early.
+"""Choose the next trial's parameters, and which trials to stop early.
 
-Grid, random and Bayesian search and hyperband have the meaning they have at W&B, whose own
-engine (the `sweeps` package) the tests compare with. It is not the default, because each trial
-asks in a process of its own: importing that engine takes more than two seconds of CPU, while
-this module needs at most NumPy, and only for `bayes`.
+Grid, random and Bayesian search and hyperband mean what they mean at W&B; the tests compare them
+with W&B's own engine (the `sweeps` package). That engine is not the default: each trial asks in
+its own process, and importing the engine takes more than two seconds of CPU. This module needs
+at most NumPy, and only for `bayes`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-FIRST_DRAWS = 4  # trials that are drawn at random before Bayesian search has enough to go by
-CANDIDATES = 2000
-MOST_POINTS = 200  # a Gaussian process costs the cube of them
+FIRST_DRAWS = 4  # random trials before Bayesian search begins
+PROPOSED_POINTS = 2000  # random points among which Bayesian search chooses
+MOST_POINTS = 200  # a Gaussian process takes time cubic in them
 
 
 @dataclass(frozen=True)
 class KnownTrial:
-    """What the search knows of one trial."""
+    """What the search knows about one trial."""
 
     number: int
     parameters: Mapping[str, Any]
@@ -52,9 +52,9 @@ def propose(
     number: int,
     seed: int,
 ) -> dict[str, Any] | None:
-    """Return the parameters for trial `number`, or None when a grid has no more of them.
+    """Return the parameters for trial `number`, or None when a grid is used up.
 
-    The same trials known, the same number and the same seed give the same answer.
+    The same known trials, number and seed give the same answer.
     """
     if method == "grid":
         return _next_of_grid(parameters, known)
@@ -88,8 +88,8 @@ def _bayes(
 ) -> dict[str, Any]:
     """Return the point of greatest expected improvement under a Gaussian process.
 
-    Trials that failed count as badly as the worst result so far, so that the search stays away;
-    trials under way count as what the process expects of them, so that it does not ask twice.
+    A failed trial counts as the worst result so far, so that the search avoids it. A running
+    trial counts as what the process predicts for it, so that it is not proposed twice.
     """
     import numpy as np
 
@@ -114,12 +114,12 @@ def _bayes(
 
     rng = np.random.default_rng(draws.getrandbits(64))
     best = x[np.argmin(y)]
-    near = best + rng.normal(0, 0.1, (CANDIDATES // 4, len(free)))
-    shares = np.concatenate((rng.random((CANDIDATES, len(free))), np.clip(near, 0, 1)))
+    near = best + rng.normal(0, 0.1, (PROPOSED_POINTS // 4, len(free)))
+    shares = np.concatenate((rng.random((PROPOSED_POINTS, len(free))), np.clip(near, 0, 1)))
     values = [
         {p.name: p.at(float(s)) for p, s in zip(free, row, strict=True)} for row in shares.tolist()
     ]
-    # A candidate is judged where its value is: choices and steps move it.
+    # Judge a point at the value it stands for: choices and steps round it.
     at = np.array([[p.share(v[p.name]) for p in free] for v in values])
     expected, deviation = _predict(x, y, at, length, noise)
     gain = _expected_improvement(expected, deviation, float(y.min()))
@@ -128,14 +128,14 @@ def _bayes(
         if _key(values[index]) not in taken:
             chosen = values[index]
             break
-    else:  # everything was tried once: again the best is as good as any
+    else:  # every point was tried: repeat the most promising
         chosen = values[int(np.argmax(gain))]
     constants = {p.name: p.at(0) for p in parameters if p.is_constant}
     return {p.name: (constants | chosen)[p.name] for p in parameters}
 
 
 def _kernel(a: Floats, b: Floats, length: float) -> Floats:
-    """Matern 3/2, as W&B's engine has it."""
+    """Return the Matern 3/2 kernel, which W&B's engine uses."""
     import numpy as np
 
     square = (a**2).sum(1)[:, None] + (b**2).sum(1)[None, :] - 2 * a @ b.T
@@ -145,18 +145,18 @@ def _kernel(a: Floats, b: Floats, length: float) -> Floats:
 
 
 def _likeliest(x: Floats, y: Floats) -> tuple[float, float]:
-    """Return the length scale and noise under which the results are likeliest."""
+    """Return the length scale and noise that make the results most likely."""
     import numpy as np
 
-    found = (-math.inf, 1.0, 1e-2)
+    best = (-math.inf, 1.0, 1e-2)
     for length in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
         kernel = _kernel(x, x, length)
         for noise in (1e-4, 1e-2, 1e-1):
             lower = np.linalg.cholesky(kernel + noise * np.eye(len(x)))
             half = np.linalg.solve(lower, y)
             likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())
-            found = max(found, (likelihood, length, noise))
-    return found[1], found[2]
+            best = max(best, (likelihood, length, noise))
+    return best[1], best[2]
 
 
 def _predict(
@@ -185,30 +185,30 @@ def _expected_improvement(mean: Floats, deviation: Floats, best: float) -> Float
 
 
 def next_band(hyperband: Hyperband | None, epoch: int, epochs: int) -> int:
-    """Return after which epoch a trial that has done `epoch` of them is looked at again."""
+    """Return the epoch after which a trial that has done `epoch` epochs is next compared."""
     bands = hyperband.bands if hyperband else ()
     return min((band for band in bands if epoch < band < epochs), default=epochs)
 
 
 def should_stop(hyperband: Hyperband, known: Sequence[KnownTrial], number: int) -> str | None:
-    """Say why a trial is to be ended at the band it has reached; None to go on.
+    """Return why to stop a trial at the band it has reached, or None to continue it.
 
-    As at W&B: its best loss must be no worse than the best 1/eta of all trials had at that band.
+    As at W&B, its best loss must be among the best 1/eta of all trials' losses at that band.
     """
     [trial] = [trial for trial in known if trial.number == number]
     reached = max(trial.losses, default=0)
     band = max((band for band in hyperband.bands if band <= reached), default=None)
     if band is None or trial.best is None:
         return None
-    there = sorted(loss for t in known if math.isfinite(loss := t.losses.get(band, math.nan)))
-    if not there:
+    at_band = sorted(loss for t in known if math.isfinite(loss := t.losses.get(band, math.nan)))
+    if not at_band:
         return None
-    threshold = there[min(int(len(there) / hyperband.eta), len(there) - 1)]
+    threshold = at_band[min(int(len(at_band) / hyperband.eta), len(at_band) - 1)]
     if trial.best <= threshold:
         return None
     return (
-        f"after {band} epochs its best is {trial.best:.6g}, and one of the best "
-        f"1/{hyperband.eta:g} of {len(there)} trials had {threshold:.6g}"
+        f"its best after {band} epochs is {trial.best:.6g}; the best 1/{hyperband.eta:g} of "
+        f"{len(at_band)} trials reached {threshold:.6g}"
     )
 
 
@@ -218,7 +218,7 @@ def should_stop(hyperband: Hyperband, known: Sequence[KnownTrial], number: int) 
 def propose_by_wandb(
     config: Mapping[str, Any], metric: Metric, known: Sequence[KnownTrial], number: int, seed: int
 ) -> dict[str, Any] | None:
-    """Return what W&B's `sweeps` package would try next."""
+    """Return the parameters that W&B's `sweeps` package would try next."""
     import numpy as np
 
     sweeps = wandb_engine()
@@ -237,18 +237,18 @@ def propose_by_wandb(
                 summaryMetrics=history[-1] if history else {},
             )
         )
-    found = sweeps.next_run(dict(config), runs)
-    if found is None:
+    run = sweeps.next_run(dict(config), runs)
+    if run is None:
         return None
-    # NumPy's scalars are not JSON's.
+    # JSON cannot hold NumPy scalars.
     return {
         name: value["value"].item() if isinstance(value["value"], np.generic) else value["value"]
-        for name, value in found.config.items()
+        for name, value in run.config.items()
     }
 
 
 def wandb_engine() -> Any:
-    """Import W&B's engine, or say how to get it."""
+    """Import W&B's engine, or raise an error that says how to install it."""
     import warnings
 
     from condor_advice.gather.errors import AdviceError

@@ -1,8 +1,8 @@
-"""A sweep's parameters: W&B's distributions, each as a map between values and shares.
+"""A sweep's parameters: W&B's distributions, each a map between values and shares.
 
-A share is a number from 0 to 1: `at` gives the value below which that share of the draws lies,
-`share` goes back. Random search draws shares, and Bayesian search looks at trials as points in
-the cube of shares. Standard library only, so that the scripts around each trial start fast.
+A share is a number from 0 to 1: `at` returns the value below which that share of the draws lies,
+and `share` is its inverse. Random search draws shares; Bayesian search treats trials as points
+in the cube of shares. Standard library only, so that the scripts around each trial start fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-# distribution -> the settings it takes; those in _OPTIONAL have defaults.
+# distribution -> the settings it takes; those in DEFAULTS may be left out.
 DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "constant": ("value",),
     "categorical": ("values",),
@@ -49,7 +49,7 @@ class Parameter:
 
     @property
     def is_constant(self) -> bool:
-        """Whether every trial has the same value."""
+        """Return whether every trial has the same value."""
         return self.distribution == "constant"
 
     def at(self, share: float) -> Any:
@@ -83,7 +83,7 @@ class Parameter:
         return math.exp(drawn) if kind == "log_normal" else float(drawn)
 
     def _logs(self) -> tuple[float, float]:
-        """Return the ends of a logarithmic range; `..._values` name the values themselves."""
+        """Return the ends of a logarithmic range; `..._values` give the values themselves."""
         s = self.settings
         if self.distribution.endswith("_values"):
             return math.log(s["min"]), math.log(s["max"])
@@ -95,7 +95,7 @@ class Parameter:
         return steps * q if isinstance(q, int) else float(steps * q)
 
     def share(self, value: Any) -> float:
-        """Return where a value stands among the draws; for choices, the middle of its part."""
+        """Return the share at which a value lies; for a choice, the middle of its range."""
         s = self.settings
         if self.is_constant:
             return 0.0
@@ -109,10 +109,10 @@ class Parameter:
 
     def _index(self, value: Any) -> int:
         for index, known in enumerate(self.settings["values"]):
-            # 1, 1.0 and True are equal to Python, yet different choices.
+            # 1, 1.0 and True are equal in Python, but different choices.
             if known == value and type(known) is type(value):
                 return index
-        raise ValueError(f"{self.name}: {value!r} is none of its values")
+        raise ValueError(f"{self.name}: {value!r} is not one of its values")
 
     def _continuous_share(self, value: float) -> float:
         s, kind = self.settings, self.distribution.removeprefix("q_")
@@ -130,7 +130,7 @@ class Parameter:
         return NormalDist(s["mu"], s["sigma"]).cdf(drawn)
 
     def choices(self) -> list[Any] | None:
-        """Return every value it can have, in order, or None where there is no end of them."""
+        """Return all possible values in order, or None if there is no limit to them."""
         s = self.settings
         if self.is_constant:
             return [s["value"]]
@@ -139,7 +139,7 @@ class Parameter:
         if self.distribution == "int_uniform":
             return list(range(s["min"], s["max"] + 1))
         if self.distribution == "q_uniform":
-            # As W&B's own grid search has it: the upper end is not a choice.
+            # As in W&B's own grid search, the upper end is not a choice.
             count = max(math.ceil((s["max"] - s["min"]) / s["q"]), 0)
             return [s["min"] + index * s["q"] for index in range(count)]
         return None
@@ -149,9 +149,9 @@ def combinations(parameters: Sequence[Parameter]) -> list[dict[str, Any]]:
     """Return every combination of choices, the last parameter changing fastest."""
     choices = []
     for parameter in parameters:
-        found = parameter.choices()
-        assert found is not None, f"{parameter.name} has no end of choices"
-        choices.append(found)
+        values = parameter.choices()
+        assert values is not None, f"{parameter.name} is continuous"
+        choices.append(values)
     names = [parameter.name for parameter in parameters]
     return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices)]
 

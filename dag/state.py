@@ -1,9 +1,9 @@
 """The state of a sweep: one SQLite file on the access point, written by many short scripts.
 
-Every change is one transaction that waits for others, so two scripts at once take turns, and a
-script that is killed leaves either all of its change or nothing. Every call can be repeated:
-DAGMan runs a script again when it cannot know whether the script had finished. The rollback
-journal is used rather than a write-ahead log, which does not work on network file systems.
+Every change is one transaction that waits for others: concurrent scripts take turns, and a
+killed script leaves all of its change or none. Every call can be repeated, because DAGMan runs a
+script again when it cannot know whether the script finished. The file uses the rollback journal,
+because a write-ahead log does not work on network file systems.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from condor_advice.dag.search import KnownTrial
 from condor_advice.dag.sweepfile import Metric
 from condor_advice.gather.errors import Unreachable
 
-FILE = "state.sqlite"
+STATE_FILE = "state.sqlite"
 _WAIT_SECONDS = 120
 
 _SCHEMA = """
@@ -53,25 +53,25 @@ CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 
 class TrialState(StrEnum):
-    """How far a trial is."""
+    """How far a trial has come."""
 
-    WAITING = "waiting"  # nobody has asked for it
+    WAITING = "waiting"  # it has no parameters yet, or is to run again
     RUNNING = "running"  # a job has its parameters
-    PAUSED = "paused"  # at a band of hyperband, and to go on
+    PAUSED = "paused"  # at a band of hyperband; it will continue
     FINISHED = "finished"
     STOPPED = "stopped"  # early, by hyperband
     FAILED = "failed"
-    SKIPPED = "skipped"  # there was nothing left to try
+    SKIPPED = "skipped"  # no parameters were left to try
 
     @property
     def is_over(self) -> bool:
-        """Whether no job of it will run again."""
+        """Return whether none of its jobs will run again."""
         return self in (self.FINISHED, self.STOPPED, self.FAILED, self.SKIPPED)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial as it is known."""
+    """One trial and its results so far."""
 
     number: int
     state: TrialState
@@ -85,11 +85,11 @@ class Trial:
 
     @property
     def epoch(self) -> int:
-        """How many epochs it has done."""
+        """The number of epochs done."""
         return max(self.epochs, default=0)
 
     def losses(self, metric: Metric) -> dict[int, float]:
-        """Return the metric by epoch, lower being better."""
+        """Return the loss by epoch; lower is better."""
         return {
             epoch: metric.loss(values[metric.name])
             for epoch, values in self.epochs.items()
@@ -102,7 +102,7 @@ class Trial:
         return None if lowest is None else metric.loss(lowest)
 
     def known(self, metric: Metric) -> KnownTrial:
-        """Return what the search may know of it."""
+        """Return what the search may know about the trial."""
         return KnownTrial(
             self.number,
             self.parameters,
@@ -117,10 +117,10 @@ class SweepState:
 
     def __init__(self, directory: Path) -> None:
         """Open the state; `create` makes it."""
-        self.path = directory / FILE
+        self.path = directory / STATE_FILE
         if not self.path.exists():
             raise Unreachable(
-                f"{directory}: no sweep here ({FILE} is missing); `condor-advice sweep init` "
+                f"{directory}: no sweep here ({STATE_FILE} is missing); `condor-advice sweep init` "
                 "makes one"
             )
         try:
@@ -132,8 +132,8 @@ class SweepState:
 
     @classmethod
     def create(cls, directory: Path, trials: int) -> SweepState:
-        """Make the state of a sweep of so many trials."""
-        part = directory / f".{FILE}.part"
+        """Create the state of a sweep with this many trials."""
+        part = directory / f".{STATE_FILE}.part"
         part.unlink(missing_ok=True)
         connection = sqlite3.connect(part)
         connection.executescript(_SCHEMA)
@@ -143,7 +143,7 @@ class SweepState:
                 ((number,) for number in range(trials)),
             )
         connection.close()
-        part.rename(directory / FILE)
+        part.rename(directory / STATE_FILE)
         return cls(directory)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class SweepState:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; takes the write lock at once, so that what is read stays true."""
+        """Run one transaction; take the write lock first, so that nothing read goes stale."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -178,13 +178,13 @@ class SweepState:
 
     def trial(self, number: int) -> Trial:
         """Return one trial."""
-        found = self._read("WHERE {} = ?", (number,))
-        if not found:
-            raise Unreachable(f"{self.path}: there is no trial {number}")
-        return found[0]
+        trials = self._read("WHERE {} = ?", (number,))
+        if not trials:
+            raise Unreachable(f"{self.path}: no trial {number}")
+        return trials[0]
 
     def _read(self, where: str, values: tuple[int, ...]) -> list[Trial]:
-        """Read trials; `where` has a place for the column that holds a trial's number."""
+        """Read trials; `where` has a placeholder for the column with the trial number."""
         query = self._connection.execute
         epochs: dict[int, dict[int, dict[str, float]]] = {}
         of = where.format("trial")
@@ -217,27 +217,27 @@ class SweepState:
     # ---- ask --------------------------------------------------------------------------
 
     def ask(self, number: int, propose: Callable[[list[Trial]], Mapping[str, Any] | None]) -> Trial:
-        """Give a trial its parameters, once: who asks again gets the same ones.
+        """Give a trial its parameters, once: asking again returns the same ones.
 
-        `propose` sees the trials that have parameters. When it has nothing to propose the
-        trial is skipped. A trial that is over stays as it is.
+        `propose` sees the trials that have parameters. If it returns None, the trial is
+        skipped. A trial that is over does not change.
         """
         with self._change() as connection:
             trial = self.trial(number)
             if trial.state.is_over:
                 return trial
             if trial.state is TrialState.WAITING and not trial.parameters:
-                found = propose([t for t in self.trials() if t.parameters])
-                if found is None:
+                parameters = propose([t for t in self.trials() if t.parameters])
+                if parameters is None:
                     connection.execute(
                         "UPDATE trials SET state = 'skipped', told = ?, reason = ? "
                         "WHERE number = ?",
-                        (time.time(), "nothing is left to try", number),
+                        (time.time(), "nothing left to try", number),
                     )
                     return self.trial(number)
                 connection.execute(
                     "UPDATE trials SET parameters = ?, asked = ? WHERE number = ?",
-                    (json.dumps(found, sort_keys=True), time.time(), number),
+                    (json.dumps(parameters, sort_keys=True), time.time(), number),
                 )
             connection.execute(
                 "UPDATE trials SET state = 'running', runs = runs + 1 WHERE number = ?", (number,)
@@ -252,10 +252,10 @@ class SweepState:
         epochs: Mapping[int, Mapping[str, float]],
         decide: Callable[[list[Trial], Trial], tuple[TrialState, str]],
     ) -> Trial:
-        """Take up what a trial reports, and decide how it goes on, in one change.
+        """Record what a trial reports and decide how it continues, in one transaction.
 
-        `decide` sees all trials with the report taken up. Telling the same again changes
-        nothing once the trial is over.
+        `decide` sees all trials, this report included. Once the trial is over, another report
+        changes nothing.
         """
         with self._change() as connection:
             trial = self.trial(number)
@@ -278,9 +278,9 @@ class SweepState:
             return self.trial(number)
 
     def tell_failure(self, number: int, job: str, reason: str, allowed: int | None) -> Trial:
-        """Take up that a job of a trial failed; each job counts once.
+        """Record that a job of a trial failed; count each job once.
 
-        After more than `allowed` failures the trial has failed for good; None means at once.
+        After more than `allowed` failures the trial has failed for good; with None, at once.
         """
         with self._change() as connection:
             trial = self.trial(number)
@@ -301,7 +301,7 @@ class SweepState:
             return self.trial(number)
 
     def reopen(self, states: Iterable[TrialState] = (TrialState.FAILED,)) -> int:
-        """Let trials in these states run again with their parameters; how many there were."""
+        """Let trials in these states run again with their parameters; return how many."""
         with self._change() as connection:
             wanted = [state.value for state in states]
             marks = ",".join("?" * len(wanted))
@@ -318,13 +318,13 @@ class SweepState:
     # ---- notes ------------------------------------------------------------------------
 
     def note(self, key: str, value: Any) -> None:
-        """Keep something about the whole sweep."""
+        """Save a value about the whole sweep."""
         with self._change() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, json.dumps(value))
             )
 
     def noted(self, key: str, default: Any = None) -> Any:
-        """Return what was noted."""
+        """Return a saved value."""
         row = self._connection.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else default

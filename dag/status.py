@@ -1,4 +1,4 @@
-"""How far a sweep is: from its state, from DAGMan's own files, and from the queue."""
+"""The status of a sweep, from its state, DAGMan's files and the queue."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Best:
     epoch: int
     state: str
     parameters: Mapping[str, Any]
-    model: str | None  # where its network is
+    model: str | None  # path of its network
 
 
 @dataclass(frozen=True)
 class Status:
-    """One look at a sweep."""
+    """The status of a sweep at one moment."""
 
     name: str
     directory: str
@@ -55,7 +55,7 @@ class Status:
     exit_status: int | None
     metric: str
     goal: str
-    trials: Mapping[str, int]  # by TrialState; running ones by what the queue says of them
+    trials: Mapping[str, int]  # by TrialState, and trials' jobs by their status in the queue
     total: int
     over: int
     held: Sequence[Mapping[str, Any]]
@@ -67,12 +67,12 @@ class Status:
     notes: Sequence[str] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the status for JSON."""
         return asdict(self)
 
 
 def look(directory: Path) -> Status:
-    """Look at a sweep; without a schedd what the files tell is told."""
+    """Return a sweep's status; without a schedd, what its files say."""
     plan = SweepPlan.load(directory.absolute())
     with SweepState(plan.directory) as state:
         trials = state.trials()
@@ -103,7 +103,7 @@ def look(directory: Path) -> Status:
         exit_status,
         plan.metric.name,
         plan.metric.goal,
-        {str(one): counts[str(one)] for one in TrialState}
+        {str(state): counts[str(state)] for state in TrialState}
         | {f"{word}_jobs": counts[f"{word}_jobs"] for word in ("idle", "running", "held")},
         plan.trials,
         sum(trial.state.is_over for trial in trials),
@@ -122,7 +122,7 @@ def look(directory: Path) -> Status:
 
 
 def best_of(plan: SweepPlan, trials: list[Trial]) -> Best | None:
-    """Return the best trial so far, also among those that go on."""
+    """Return the best trial so far, unfinished ones included."""
     ranked = best_trials(plan, trials, also_paused=True)
     if not ranked:
         return None
@@ -158,23 +158,23 @@ def _held(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metrics(plan: SweepPlan) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((plan.directory / f"{DAG_FILE}.metrics").read_text())
-        return found
+        metrics: dict[str, Any] = json.loads((plan.directory / f"{DAG_FILE}.metrics").read_text())
+        return metrics
     except (OSError, ValueError):
         return {}
 
 
 def _failed_nodes(plan: SweepPlan) -> list[dict[str, str]]:
-    """Return the nodes that failed, each with its last words."""
+    """Return the failed nodes, each with its last line on stderr."""
     try:
         text = (plan.directory / STATUS_FILE).read_text(errors="replace")
     except OSError:
         return []
-    found = []
+    failed = []
     for name, status, details in _NODE.findall(text):
         if int(status) == _FAILED:
-            found.append({"node": name, "reason": last_words(plan, name) or details})
-    return found
+            failed.append({"node": name, "reason": last_words(plan, name) or details})
+    return failed
 
 
 def last_words(plan: SweepPlan, node: str) -> str:
@@ -220,7 +220,7 @@ def _word(
 
 
 def _seconds_left(plan: SweepPlan, trials: list[Trial]) -> float | None:
-    """Return when it will end if trials go on at the rate they had; None too early to tell."""
+    """Return the seconds left at the rate so far, or None if it is too early to tell."""
     over = [trial for trial in trials if trial.state.is_over and trial.asked]
     if len(over) < 2:
         return None
@@ -237,13 +237,13 @@ def learning_curve(plan: SweepPlan, number: int) -> list[dict[str, float]]:
 
 
 def describe(trial: Trial) -> str:
-    """Return one line about a trial."""
+    """Describe a trial in one line."""
     text = f"{trial_name(trial.number)} {trial.state}"
     return f"{text}: {trial.reason}" if trial.reason else text
 
 
 def require_result(plan: SweepPlan) -> Best:
-    """Return the best trial, or say why there is none yet."""
+    """Return the best trial, or raise an error that says why there is none yet."""
     with SweepState(plan.directory) as state:
         trials = state.trials()
     best = best_of(plan, trials)
@@ -251,7 +251,7 @@ def require_result(plan: SweepPlan) -> Best:
         bad = [describe(t) for t in trials if t.state is TrialState.FAILED]
         why = f"; {bad[0]}" if bad else ""
         raise AdviceError(
-            f"{plan.directory}: no trial has a result yet{why}; look at it with "
+            f"{plan.directory}: no trial has a result yet{why}; see "
             f"`condor-advice sweep status {plan.directory}`"
         )
     return best

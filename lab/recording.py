@@ -131,7 +131,7 @@ def leave_recording(
         "settings": asdict(settings),
         "execution_points": {point.name: point.personality for point in world.points},
         "troubles": [
-            {"where": t.point, "what": t.what, "since": utc(t.since), "until": utc(t.until)}
+            {"where": t.point, "what": t.kind, "since": utc(t.since), "until": utc(t.until)}
             for t in [*world.troubles, *world.over_share]
         ],
         "jobs": len(rows),

@@ -1,4 +1,4 @@
-"""Make real hold episodes on a private pool, with faults and owners who act, and record them.
+"""Make real hold episodes on a private pool, with faults and with owners who act; record them.
 
 `run_lab` starts a pool with several execution points, submits batches of jobs as made-up
 owners, starts and ends the scenarios' causes, lets the owners act on each hold, and leaves a
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,7 +51,7 @@ TROUBLES = ("exit", "hook", "scratch", "wrapper")
 PERSONALITIES = ("steady", "bare", "flaky", "black-hole", "small")
 MEMORY_POLICIES = ("stock", "per-run")
 
-# Attributes for the 028 event after each event: all that a feature can use.
+# Attributes of the 028 event after each event: all that features can use.
 AD_ATTRIBUTES = (
     "Owner",
     "JobBatchName",
@@ -180,7 +181,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
 
 @contextlib.contextmanager
 def _utc() -> Iterator[None]:
-    """Set the zone to UTC, so that nobody has to guess the zone of the pool's logs."""
+    """Set the time zone to UTC, so that the zone of the pool's logs is known."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = "UTC"
     time.tzset()
@@ -388,7 +389,7 @@ class _Lab:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
-        """Run for the minutes asked for; in the last part, submit nothing and let jobs end."""
+        """Run for the given minutes; submit nothing in the last part, so that jobs can end."""
         start = self.world.clock()
         end = start + 60 * self.settings.minutes
         last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
@@ -406,7 +407,7 @@ class _Lab:
         number = 0
         while (now := self.world.clock()) < end:
             self.world.run_due()
-            self._type_commands()
+            self._start_commands()
             if now >= next_batch and now < last_submit:
                 if self.idle < 80:  # wait while the pool is busy
                     number += 1
@@ -426,15 +427,15 @@ class _Lab:
     def _plan_troubles(self, end: float) -> None:
         """Schedule troubles of the execution points, independent of any scenario."""
         for point in self.world.points:
-            kinds = [what for what in TROUBLES if point.can(what)]
+            kinds = [kind for kind in TROUBLES if point.can(kind)]
             when = self.world.clock()
             while kinds:
                 when += self.world.pace * self.rng.uniform(90, 300)
                 until = when + self.world.pace * self.rng.uniform(15, 60)
                 if until > end:
                     break
-                what = self.rng.choice(kinds)
-                self.world.at(when, _later(self.world.trouble, point, what, until))
+                kind = self.rng.choice(kinds)
+                self.world.at(when, partial(self.world.trouble, point, kind, until))
                 when = until
 
     # -- submitting
@@ -445,17 +446,13 @@ class _Lab:
         [scenario] = rng.choices(self.scenarios, [s.weight for s in self.scenarios])
         batch = healthy_batch(self.world, number, owner.name)
         cause = scenario.set_up(batch, self.world)
-        batch.write_program()
-        description = batch.path("job.sub")
-        description.write_text(batch.description())
-        spool = ["-spool"] if batch.spool else []
-        argv = ["condor_submit", *spool, "-terse", description.name]
+        argv = batch.write_submit_files()
         if batch.dag:
-            argv = self._write_dag(batch, description)
+            argv = self._write_dag(batch)
         done = self._as(owner.name, argv, batch.directory)
         cluster = _cluster_of(done)
         if cluster is None:
-            # Do not lose a long run because one batch is refused.
+            # One refused batch must not end a long run.
             self.say(
                 f"{scenario.name}: condor_submit failed: {(done.stderr or done.stdout).strip()}"
             )
@@ -465,9 +462,9 @@ class _Lab:
             cause.on_submit(cluster)
 
     @staticmethod
-    def _write_dag(batch: JobBatch, description: Path) -> list[str]:
+    def _write_dag(batch: JobBatch) -> list[str]:
         nodes = ["A", "B", "C"][: batch.rng.randrange(2, 4)]
-        lines = [f"JOB {node} {description.name}" for node in nodes]
+        lines = [f"JOB {node} job.sub" for node in nodes]
         lines.append(f"PARENT {nodes[0]} CHILD {' '.join(nodes[1:])}")
         batch.path("flow.dag").write_text("\n".join([*lines, ""]))
         return [
@@ -481,7 +478,7 @@ class _Lab:
     # -- watching
 
     def _watch(self) -> None:
-        """Query the queue once for new holds, jobs that left, and outcomes of releases."""
+        """Query the queue once for new holds, jobs that left it, and outcomes of releases."""
         listing = self.pool.run(
             [
                 "condor_q",
@@ -564,7 +561,7 @@ class _Lab:
         if decision.action == "ignore":
             return
         if decision.action == "remove":
-            self.world.say(owner.name, "condor_rm", name)
+            self.world.queue_command(owner.name, "condor_rm", name)
             return
         jobs = [job]
         if decision.whole_cluster and not submitted.batch.dag:
@@ -574,7 +571,7 @@ class _Lab:
         for other in jobs:
             self.released[other] = (self.held[other].sight, owner)
             del self.held[other]
-        self.world.say(owner.name, "condor_release", *(f"{c}.{p}" for c, p in jobs))
+        self.world.queue_command(owner.name, "condor_release", *(f"{c}.{p}" for c, p in jobs))
 
     def _fix(self, submitted: _Submitted, jobs: list[tuple[int, int]]) -> None:
         fix, owner = submitted.cause.fix, submitted.owner
@@ -609,7 +606,7 @@ class _Lab:
     def _environ(self, user: str) -> dict[str, str]:
         return {**self.pool.environ, "_CONDOR_SEC_CLAIMTOBE_USER": user}
 
-    def _type_commands(self) -> None:
+    def _start_commands(self) -> None:
         """Start the commands queued by owners and scenarios, without waiting for them."""
         self._children = [child for child in self._children if child.poll() is None]
         for user, argv in self.world.commands:
@@ -659,7 +656,7 @@ class _Lab:
     def collect(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the last ad of every job, and one ad for each run."""
         for pid, _ in self._processes("condor_dagman"):
-            os.kill(pid, signal.SIGSTOP)  # so that it submits no node after the query
+            os.kill(pid, signal.SIGSTOP)  # so that DAGMan submits no node after the query
         time.sleep(1)
         ads = {(ad["ClusterId"], ad["ProcId"]): ad for ad in self.pool.jobs()}
         epochs = json.loads(self.pool.run(["condor_history", "-epochs", "-json"]).stdout or "[]")
@@ -683,17 +680,13 @@ class _Lab:
                     submitted.owner.name,
                     scenario.name,
                     scenario.family,
-                    "none (DAGMan itself)" if manager else cause.what,
+                    "none (DAGMan itself)" if manager else cause.description,
                     cause.transient,
                     utc(ended),
                     utc(submitted.fixed_at.get(proc)),
                 )
             )
         return rows
-
-
-def _later(do: Callable[..., None], *arguments: Any) -> Callable[[], None]:
-    return lambda: do(*arguments)
 
 
 def _int(word: str) -> int:

@@ -1,7 +1,7 @@
 """Recordings and simulations as training data for models of held jobs.
 
-The truth file says when somebody repaired a job; model/held/load.py takes it into account.
-Nothing else of the truth is ever learned from.
+The truth file says when somebody repaired a job; model/held/load.py takes that into account.
+Models learn nothing else from the truth.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from condor_advice.preprocess.holds.samples import Samples
 
 TRUTH = "truth.jsonl"
 RANDOMISED = "pool_c"  # every hold was released; for testing only
-# Jobs that are simulated for the shipped model, and the weight of one such episode beside a
+# Simulated jobs for the shipped model, and the weight of a simulated episode relative to a
 # recorded one.
 SIMULATED_JOBS, SIMULATED_SEED, SIMULATED_WEIGHT = 40_000, 5, 0.1
 
 
 def training_recordings() -> tuple[str, ...]:
-    """Return the names of the shipped recordings that are for learning."""
+    """Return the names of the shipped recordings to train on."""
     return tuple(sorted(name for name, about in shipped().items() if about["use"] == "train"))
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Episodes, and what really was the matter with each: for judging, never a feature."""
+    """Episodes and the true cause of each, which is for evaluation and never a feature."""
 
     data: HeldData
     scenario: npt.NDArray[np.str_]
@@ -54,7 +54,7 @@ def recorded(name: str) -> Lab:
 
 
 def recorded_logs(name: str, directory: Path) -> EpisodeLogs:
-    """Return the event logs of an unpacked recording, with the repairs that its truth tells."""
+    """Return the event logs of an unpacked recording, with the repairs from its truth file."""
     files = tuple(in_order(directory / "events" / "EventLog"))
     return EpisodeLogs(files, name, name, "UTC", _repairs(read_truth(directory / TRUTH)))
 
@@ -75,10 +75,10 @@ def simulated(
     *,
     as_logged: bool = False,
 ) -> Lab:
-    """Simulate an access point, and read its log.
+    """Simulate an access point and read its log.
 
-    `as_logged` is for testing. It keeps the features that a store would have: whoever asks for
-    advice does not know which outcomes followed a repair.
+    `as_logged` is for testing. It keeps the features that a store would have, because advice
+    does not know which outcomes followed a repair.
     """
     chosen = profile or Profile.read()
     name = name or f"simulated-{seed}"
@@ -103,7 +103,7 @@ def _simulated_truth(lines: Iterable[str]) -> dict[JobKey, Truth]:
 
 
 def _with_truth(samples: Samples, logs: EpisodeLogs, truth: Mapping[JobKey, Truth]) -> Lab:
-    """Add what was the matter with each job to its episodes."""
+    """Add the true cause of each job to its episodes."""
     scenario, family = [], []
     jobs, numbers = samples.episodes["job"].tolist(), samples.episodes["number"].tolist()
     for job, number in zip(jobs, numbers, strict=True):

@@ -163,8 +163,8 @@ def mark_struck(
             continue
         at = hold.at.timestamp()
         for trouble in troubles:
-            code, subcode = _MARKS[trouble.what]
-            where = projects.get(hold.job) if trouble.what == "share" else hold.point
+            code, subcode = _MARKS[trouble.kind]
+            where = projects.get(hold.job) if trouble.kind == "share" else hold.point
             if (
                 trouble.point == where
                 and trouble.since - 1 <= at <= trouble.until + 15
@@ -174,7 +174,7 @@ def mark_struck(
                 row.struck.append(
                     {
                         "hold": hold.number,
-                        "cause": trouble.what,
+                        "cause": trouble.kind,
                         "where": trouble.point,
                         "ended": utc(trouble.until),
                     }

@@ -1,8 +1,8 @@
-"""What a scenario can change: its batch of jobs, the file server, the execution points, time.
+"""What a scenario can change: its batch of jobs, the file server, the execution points.
 
-A scenario never submits anything itself. It changes one thing about a healthy batch, says
-what it changed (`Cause`), and may schedule something for later: write the missing file, end
-an outage, evict a job.
+A scenario submits nothing itself. It changes one thing about a healthy batch, describes the
+change (`Cause`), and may schedule an action for later: write the missing file, end an outage,
+evict a job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
-# Every program in the lab starts with this, whatever it does later: `chance 30` is true in
-# 30 of 100 runs, `point` prints the execution point's name.
+# Every program in the lab starts with this: `chance 30` is true in 30 of 100 runs, `point`
+# prints the execution point's name.
 _PRELUDE = """\
 chance() { [ $(( $(od -An -N2 -tu2 /dev/urandom) % 100 )) -lt $1 ]; }
 point() { sed -n 's/^Name = ".*@\\(.*\\)@.*"$/\\1/p' "$_CONDOR_MACHINE_AD" | head -1; }
@@ -41,7 +41,7 @@ _TROUBLES = {"flaky": ("exit", "hook", "wrapper"), "black-hole": ("exit",)}
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The right fix before a release: edit the job, mend something, or both."""
+    """The right fix before a release: edit the job, repair something else, or both."""
 
     edits: Mapping[str, str] = field(default_factory=dict)  # ClassAd attribute -> expression
     mend: Callable[[], object] | None = None  # for the whole batch
@@ -49,14 +49,14 @@ class Fix:
 
 @dataclass(slots=True)
 class Cause:
-    """Why a batch is held. Only the lab knows this; it is written to the truth file alone.
+    """Why a batch is held. Only the lab knows this, and writes it to the truth file alone.
 
     `transient` says that the same job, unchanged, can succeed later or elsewhere. `ends` is
     the Unix time at which the cause goes away by itself. A transient cause without one is
     drawn anew for each run or depends on the execution point.
     """
 
-    what: str
+    description: str
     transient: bool
     ends: float | None = None
     fix: Fix | None = None
@@ -75,7 +75,7 @@ class LabPoint:
     pid_file: Path | None = None  # set when scratch is a small file system
 
     def can(self, trouble: str) -> bool:
-        """Return whether this execution point can have that trouble."""
+        """Return whether this execution point can have that kind of trouble."""
         if trouble == "scratch":
             return self.pid_file is not None
         return trouble in _TROUBLES.get(self.personality, ())
@@ -90,7 +90,7 @@ class Trouble:
     """A period in which an execution point, or the site's policy on a project, holds any job."""
 
     point: str  # an execution point; for "share" a project
-    what: str  # "exit", "wrapper", "hook", "scratch" or "share"
+    kind: str  # "exit", "wrapper", "hook", "scratch" or "share"
     since: float
     until: float
 
@@ -121,11 +121,11 @@ class LabWorld:
         self._server_paths = itertools.count()
 
     def at(self, when: float, do: Callable[[], object]) -> None:
-        """Schedule something for a Unix time; the loop does it soon after."""
+        """Schedule a call for a Unix time; the loop makes it soon after."""
         heapq.heappush(self._agenda, (when, next(self._order), do))
 
     def run_due(self) -> None:
-        """Do everything whose time has come."""
+        """Make the calls that are due."""
         while self._agenda and self._agenda[0][0] <= self.clock():
             heapq.heappop(self._agenda)[2]()
 
@@ -133,7 +133,7 @@ class LabWorld:
         """Return a Unix time between `low` and `high` seconds from now, scaled by the pace."""
         return self.clock() + self.pace * (rng or self.rng).uniform(low, high)
 
-    def say(self, user: str, *command: str) -> None:
+    def queue_command(self, user: str, *command: str) -> None:
         """Queue a command to run as `user`; the loop starts it and does not wait for it."""
         self.commands.append((user, list(command)))
 
@@ -141,21 +141,21 @@ class LabWorld:
         """Return a new path on the file server that ends in `name`; a number makes it unique."""
         return f"/data/{next(self._server_paths):05d}/{name}"
 
-    def trouble(self, point: LabPoint, what: str, until: float) -> None:
+    def trouble(self, point: LabPoint, kind: str, until: float) -> None:
         """Make an execution point misbehave from now on; it recovers at `until`."""
-        control = point.control(what)
+        control = point.control(kind)
         if control.exists():
             return  # the first trouble decides when it ends
         control.parent.mkdir(parents=True, exist_ok=True)
         control.touch()
-        self.troubles.append(Trouble(point.name, what, self.clock(), until))
-        if what == "scratch":
+        self.troubles.append(Trouble(point.name, kind, self.clock(), until))
+        if kind == "scratch":
             self._fill(point)
-        self.at(until, lambda: self._recover(point, what))
+        self.at(until, lambda: self._recover(point, kind))
 
-    def points_with(self, what: str) -> list[LabPoint]:
-        """Return the execution points that can have a trouble."""
-        return [point for point in self.points if point.can(what)]
+    def points_with(self, kind: str) -> list[LabPoint]:
+        """Return the execution points that can have this kind of trouble."""
+        return [point for point in self.points if point.can(kind)]
 
     def install(self, points: list[LabPoint], batch: JobBatch) -> list[Path]:
         """Install a batch's program in the software directories of these execution points."""
@@ -168,10 +168,10 @@ class LabWorld:
             programs.append(program)
         return programs
 
-    def _recover(self, point: LabPoint, what: str) -> None:
-        point.control(what).unlink(missing_ok=True)
+    def _recover(self, point: LabPoint, kind: str) -> None:
+        point.control(kind).unlink(missing_ok=True)
         filler = _scratch_filler(point)
-        if what == "scratch" and filler is not None:
+        if kind == "scratch" and filler is not None:
             filler.unlink(missing_ok=True)
 
     @staticmethod
@@ -184,6 +184,13 @@ class LabWorld:
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             for _ in range(SMALL_SCRATCH_MB):
                 file.write(bytes(1 << 20))
+
+
+def unlink_links(links: Iterable[Path]) -> None:
+    """Remove symbolic links; leave what has replaced one."""
+    for link in links:
+        if link.is_symlink():
+            link.unlink()
 
 
 def _scratch_filler(point: LabPoint) -> Path | None:
@@ -248,6 +255,22 @@ class JobBatch:
         """Draw the Unix time at which a transient cause ends: usually soon, sometimes late."""
         seconds = min(low + self.rng.expovariate(1 / typical), 420.0)
         return self.world.clock() + self.world.pace * seconds
+
+    def trouble_a_point(self, kind: str, description: str, fix: Fix | None = None) -> Cause:
+        """Give one execution point trouble for a while; `description` names it as {point}.
+
+        If no execution point can have this kind of trouble, nothing is wrong with the batch.
+        """
+        able = self.world.points_with(kind)
+        if not able:
+            return Cause("none", transient=True)
+        point, ends = self.rng.choice(able), self.lasts(typical=45)
+        self.world.trouble(point, kind, until=ends)
+        return Cause(description.format(point=point.name), transient=True, ends=ends, fix=fix)
+
+    def make_dag(self) -> None:
+        """Run the batch as a DAG whose nodes have one job each."""
+        self.dag, self.spool, self.procs = True, False, 1
 
     def failing_exit(self) -> str:
         """Return shell code that fails the program; the exit code is unrelated to the cause."""
@@ -336,6 +359,12 @@ class JobBatch:
             ]
             path.write_text("\n".join(lines))
         path.chmod(0o755)
+
+    def write_submit_files(self) -> list[str]:
+        """Write the program and the submit description; return the command that submits them."""
+        self.write_program()
+        self.path("job.sub").write_text(self.description())
+        return ["condor_submit", *(["-spool"] if self.spool else []), "-terse", "job.sub"]
 
     def description(self) -> str:
         """Return the submit description as its owner would write it."""

@@ -1,8 +1,8 @@
 """One file per scenario: what goes wrong with a batch, why, and when it ends.
 
 A scenario is a module with a docstring, `FAMILY`, `WEIGHT` (how often it is chosen; 1.0 is
-usual) and `set_up(batch, world) -> Cause`, which changes one thing about an
-otherwise healthy batch. New files in this folder are found automatically.
+usual) and `set_up(batch, world) -> Cause`, which changes one thing about a healthy batch.
+`load_scenarios` loads every file in this folder.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Scenario:
 
 def load_scenarios() -> dict[str, Scenario]:
     """Return all scenarios of this folder by name, in alphabetical order."""
-    found = {}
+    scenarios = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found[info.name] = Scenario(
+        scenarios[info.name] = Scenario(
             info.name, module.FAMILY, module.WEIGHT, (module.__doc__ or "").strip(), module.set_up
         )
-    return found
+    return scenarios

@@ -12,9 +12,7 @@ WEIGHT = 1.0
 
 
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
-    batch.dag = True
-    batch.spool = False
-    batch.procs = 1
+    batch.make_dag()
     name = batch.input_name()
     batch.inputs.append(name)
     if batch.rng.random() < 0.35:

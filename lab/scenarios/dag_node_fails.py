@@ -9,9 +9,7 @@ WEIGHT = 1.0
 
 
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
-    batch.dag = True
-    batch.spool = False
-    batch.procs = 1
+    batch.make_dag()
     batch.hold_on_exit()
     batch.work.append(f"chance {batch.rng.choice((30, 50))} && {{ {batch.failing_exit()}; }}")
     return Cause("the nodes fail by chance", transient=True)

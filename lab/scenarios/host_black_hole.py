@@ -14,9 +14,4 @@ WEIGHT = 1.0
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = batch.rng.randrange(4, 9)
     batch.hold_on_exit()
-    able = world.points_with("exit")
-    if not able:
-        return Cause("none", transient=True)
-    point, ends = batch.rng.choice(able), batch.lasts(typical=45)
-    world.trouble(point, "exit", until=ends)
-    return Cause(f"{point.name} fails every job", transient=True, ends=ends)
+    return batch.trouble_a_point("exit", "{point} fails every job")

@@ -13,9 +13,4 @@ WEIGHT = 0.8
 
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = batch.rng.randrange(3, 7)
-    able = world.points_with("hook")
-    if not able:
-        return Cause("none", transient=True)
-    point, ends = batch.rng.choice(able), batch.lasts(typical=45)
-    world.trouble(point, "hook", until=ends)
-    return Cause(f"the prepare hook fails on {point.name}", transient=True, ends=ends)
+    return batch.trouble_a_point("hook", "the prepare hook fails on {point}")

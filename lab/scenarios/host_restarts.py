@@ -21,7 +21,7 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
         for nth in range(limit + 1):
             world.at(
                 world.after(5 + 12 * nth, 9 + 12 * nth, batch.rng),
-                lambda: world.say("condor", "condor_vacate_job", "-fast", str(cluster)),
+                lambda: world.queue_command("condor", "condor_vacate_job", "-fast", str(cluster)),
             )
 
     return Cause(

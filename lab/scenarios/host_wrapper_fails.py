@@ -15,14 +15,5 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     batch.procs = batch.rng.randrange(3, 7)
     batch.submit["periodic_hold"] = "NumShadowStarts > 2 && NumJobStarts == 0"
     batch.submit["periodic_hold_reason"] = '"started too often"'
-    able = world.points_with("wrapper")
-    if not able:
-        return Cause("none", transient=True)
-    point, ends = batch.rng.choice(able), batch.lasts(typical=45)
-    world.trouble(point, "wrapper", until=ends)
-    return Cause(
-        f"the job wrapper fails on {point.name}",
-        transient=True,
-        ends=ends,
-        fix=Fix(edits={"PeriodicHold": "false"}),
-    )
+    fix = Fix(edits={"PeriodicHold": "false"})
+    return batch.trouble_a_point("wrapper", "the job wrapper fails on {point}", fix)

@@ -5,7 +5,9 @@ Space is freed at a random time, when somebody deletes files.
 
 from __future__ import annotations
 
-from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld
+from functools import partial
+
+from condor_advice.lab.world import Cause, Fix, JobBatch, LabWorld, unlink_links
 
 FAMILY = "output"
 WEIGHT = 1.5
@@ -20,10 +22,6 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
         link.symlink_to("/dev/full")  # every write fails: no space left on device
         links.append(link)
 
-    def free() -> None:
-        for link in links:
-            if link.is_symlink():
-                link.unlink()
-
+    free = partial(unlink_links, links)
     world.at(ends, free)
     return Cause("the owner is over quota", transient=True, ends=ends, fix=Fix(mend=free))

@@ -18,7 +18,7 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
     def evict(cluster: int) -> None:
         world.at(
             world.after(4, 12, batch.rng),
-            lambda: world.say(batch.owner, "condor_vacate_job", "-fast", str(cluster)),
+            lambda: world.queue_command(batch.owner, "condor_vacate_job", "-fast", str(cluster)),
         )
 
     return Cause(

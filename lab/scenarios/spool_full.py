@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from condor_advice.lab.world import Cause, JobBatch, LabWorld
+from condor_advice.lab.world import Cause, JobBatch, LabWorld, unlink_links
 
 FAMILY = "output"
 WEIGHT = 0.7
@@ -31,10 +31,5 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
             link.symlink_to("/dev/full")
             links.append(link)
 
-    def free() -> None:
-        for link in links:
-            if link.is_symlink():
-                link.unlink()
-
-    world.at(ends, free)
+    world.at(ends, lambda: unlink_links(links))
     return Cause("the spool is full", transient=True, ends=ends, on_submit=fill)

@@ -27,12 +27,14 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
         while when < ends:
             world.at(
                 when,
-                lambda: world.say(
+                lambda: world.queue_command(
                     "condor", "condor_hold", "-reason", why, "-subcode", "77", str(cluster)
                 ),
             )
             when += world.pace * 12
         if batch.rng.random() < 0.5:
-            world.at(ends + 2, lambda: world.say("condor", "condor_release", str(cluster)))
+            world.at(
+                ends + 2, lambda: world.queue_command("condor", "condor_release", str(cluster))
+            )
 
     return Cause("staff held it", transient=True, ends=ends, on_submit=hold)

@@ -19,7 +19,7 @@ def set_up(batch: JobBatch, world: LabWorld) -> Cause:
         words = ("-reason", why) if why else ()
         world.at(
             world.after(2, 12, batch.rng),
-            lambda: world.say(batch.owner, "condor_hold", *words, str(cluster)),
+            lambda: world.queue_command(batch.owner, "condor_hold", *words, str(cluster)),
         )
 
     return Cause("the owner held it", transient=True, on_submit=hold)

@@ -1,4 +1,4 @@
-"""Write event logs at scale, in HTCondor's own format, from causes the log does not name."""
+"""Write large event logs in HTCondor's own format, from causes that the log does not name."""
 
 from condor_advice.lab.simulate.access_point import simulate
 from condor_advice.lab.simulate.profile import PROFILES, Profile

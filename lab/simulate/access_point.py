@@ -1,9 +1,9 @@
 """Simulate access points: users submit clusters, jobs run, are held, released and removed.
 
-Users have habits, and some clusters have a fault. Execution points have bad hours, file
-servers have outages, users have deadlines. A held job waits for its owner, who acts on what
-the hold looks like. The profile says how often things happen; two controllers keep the share
-of held jobs and the holds per held job at its targets.
+Users have habits and deadlines. Some clusters have a fault, execution points have bad hours,
+file servers have outages. A held job waits for its owner, who acts on what the hold looks like.
+The profile says how often things happen. Two controllers keep the share of held jobs and the
+holds per held job at the profile's targets.
 
 Clusters are simulated in the order of submission. Events later than the next submission wait
 in memory, so the log is written in order in one pass, and memory does not grow with the
@@ -46,7 +46,7 @@ from condor_advice.lab.truth import Truth, utc
 _BLOCK_JOBS = 20_000
 
 
-class AccessPoint:
+class SimulatedAccessPoint:
     """One access point: draws its clusters and writes its log."""
 
     def __init__(
@@ -56,12 +56,12 @@ class AccessPoint:
         seed: int,
         profile: Profile,
         log: BinaryIO,
-        tell: Callable[[str], object],
+        write_truth: Callable[[str], object],
         result: SimulationResult,
     ) -> None:
         self.name, self.jobs, self.profile, self.result = name, jobs, profile, result
         self.shape, self.targets = profile.shape, profile.targets
-        self.tell = tell
+        self.write_truth = write_truth
         self.rng = Random(f"{seed}/{name}")
         self.numpy = np.random.default_rng([seed, int(name[2:])])
         self.start = int(datetime.fromisoformat(self.shape.start).replace(tzinfo=UTC).timestamp())
@@ -196,7 +196,7 @@ class AccessPoint:
         hits = set()
         if cluster.fault:
             hits = set(rng.choice(n, size=cluster.hits, replace=False).tolist())
-        # Plain lists: indexing them is what the loop below spends its time on.
+        # The loop below mostly indexes these, and plain lists are faster than arrays.
         waits, runs, hosts, slots = wait.tolist(), run.tolist(), host.tolist(), slot.tolist()
         useds, bad_exits = used.astype(np.int64).tolist(), bad_exit.tolist()
         evictions = evicted.tolist()
@@ -221,7 +221,7 @@ class AccessPoint:
                 )
 
     def in_outage(self, when: float) -> bool:
-        """Draw whether a transfer fails at that time: in an outage a few do, most still work."""
+        """Draw whether a transfer fails at that time; even in an outage most work."""
         nth = bisect.bisect_right(self.outage_starts, when) - 1
         return (
             nth >= 0
@@ -240,7 +240,7 @@ class AccessPoint:
         used: int,
         bad_exit: bool,
     ) -> None:
-        """Write the events of an untroubled job; these are by far the most."""
+        """Write the events of an untroubled job, as most jobs are."""
         write = EventWriter(self.log, cluster, proc)
         write.submitted(cluster.submit)
         write.started(begin, host, slot)
@@ -250,7 +250,7 @@ class AccessPoint:
         write.finished(begin + run + 2, run, used, self.exit_text(bad_exit))
 
     def exit_text(self, bad_exit: bool) -> str:
-        """Return how the job ended, in the words of a 005 event."""
+        """Return how the job ended, as a 005 event words it."""
         if not bad_exit:
             return "(1) Normal termination (return value 0)"
         if self.rng.random() < 0.25:
@@ -263,7 +263,13 @@ class TroubledJob:
     """A job that may be held or evicted, from its submission to its end."""
 
     def __init__(
-        self, ap: AccessPoint, cluster: Cluster, proc: int, hit: bool, evicted: bool, outage: bool
+        self,
+        ap: SimulatedAccessPoint,
+        cluster: Cluster,
+        proc: int,
+        hit: bool,
+        evicted: bool,
+        outage: bool,
     ) -> None:
         self.ap, self.cluster, self.proc, self.rng = ap, cluster, proc, ap.rng
         self.hit, self.evicted, self.outage = hit, evicted, outage
@@ -389,7 +395,7 @@ class TroubledJob:
         return when + 1
 
     def _owner(self, fault: Fault, held: int) -> tuple[int, bool] | None:
-        """Let the owner act: return when, and whether they removed it; None if they do nothing."""
+        """Let the owner act; return when, and whether they removed the job; None: no action."""
         cluster, rng, user, count = self.cluster, self.rng, self.cluster.user, len(self.holds)
         tenacity = self.ap.tenacity
         if cluster.automatic and fault.family != "people" and count <= 8 and tenacity > -2.5:
@@ -439,18 +445,18 @@ class TroubledJob:
             cluster.user.name,
             cluster.fault or "healthy",
             main_cause.family,
-            main_cause.what,
+            main_cause.description,
             main_cause.nature != "always",
             utc(ends),
             utc(self.fixed),
         )
         other_causes = [
-            {"hold": number, "cause": cause.what}
+            {"hold": number, "cause": cause.description}
             for number, cause in enumerate(self.causes, 1)
             if cause is not fault
         ]
         row.struck.extend(other_causes)
-        self.ap.tell(json.dumps({"access_point": self.ap.name, **asdict(row)}) + "\n")
+        self.ap.write_truth(json.dumps({"access_point": self.ap.name, **asdict(row)}) + "\n")
 
 
 def simulate(jobs: int, seed: int, out: Path, profile: Profile) -> SimulationResult:
@@ -467,7 +473,7 @@ def simulate(jobs: int, seed: int, out: Path, profile: Profile) -> SimulationRes
             name = f"ap{number}"
             (out / name).mkdir()
             with (out / name / "EventLog").open("wb") as log:
-                AccessPoint(name, share, seed, profile, log, truth.write, result).run()
+                SimulatedAccessPoint(name, share, seed, profile, log, truth.write, result).run()
     result.seconds = time.perf_counter() - began
     (out / "manifest.json").write_text(
         json.dumps({"seed": seed, "profile": asdict(profile), **result.as_json(profile)}, indent=1)

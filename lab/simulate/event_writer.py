@@ -21,7 +21,7 @@ class Stamps:
         self._days: dict[int, str] = {}
 
     def __call__(self, when: int) -> str:
-        """Return the date and time as the log has them."""
+        """Return the date and time as the log writes them."""
         day, second = divmod(when, DAY)
         if day not in self._days:
             self._days[day] = datetime.fromtimestamp(day * DAY, UTC).strftime(self._format)
@@ -49,7 +49,7 @@ class SortedLog:
         self.add(when, text.ljust(255) + "\n...\n", 1)
 
     def add(self, when: int, text: str, events: int) -> None:
-        """Take the text of one or more events of one moment."""
+        """Add the text of one or more events of one moment."""
         self._times.append(when)
         self._texts.append(text)
         self.events += events
@@ -80,7 +80,7 @@ class EventWriter:
         self.slot = ""
 
     def _write(self, when: int, *events: tuple[int, str]) -> None:
-        """Write events of one moment together: fewer pieces to sort, the same order."""
+        """Write events of one moment together: fewer texts to sort, the same order."""
         stamp = self.log.stamps(when)
         ads = self.log.ad_information
         text = ""

@@ -27,7 +27,7 @@ class Fault:
     family: str
     stage: str
     nature: str
-    what: str
+    description: str
     old: tuple[Wording, ...]
     new: tuple[Wording, ...]
     fixable: bool = True

@@ -23,16 +23,16 @@ class User:
     weight: float
     faults: list[float]  # propensity, in the order of the profile's faults
     visit_hours: float  # mean time until they look at a hold
-    release: float  # how likely a look ends in a release
-    fix: float  # how likely they try to fix first
+    release: float  # probability that a look ends in a release
+    fix: float  # probability that they try a fix first
     skill: float
     automatic: float  # share of clusters with a periodic_release
-    deadlines: list[float]  # in whose last two days they hurry
+    deadlines: list[float]  # they hurry in the two days before each
 
 
 @dataclass(slots=True)
 class Machine:
-    """A machine that runs jobs, badly at times."""
+    """An execution point, which has bad hours at times."""
 
     name: str
     ip: str
@@ -65,9 +65,8 @@ class Cluster:
     hits: int = 0  # jobs with the fault
     ends: float = math.inf  # when the fault passes
     chance: float = 0.0  # that the fault strikes again in a later run
-    tables: dict[bool, str] = field(
-        default_factory=dict
-    )  # head of the usage table; see event_writer
+    # Head of the usage table; see event_writer.
+    tables: dict[bool, str] = field(default_factory=dict)
     factor: float = 1.5  # memory used over memory requested, when it is too much
 
 
@@ -78,7 +77,7 @@ def draw_user(
     name = names.OWNER_NAMES[rank % len(names.OWNER_NAMES)]
     if rank >= len(names.OWNER_NAMES):
         name += str(rank // len(names.OWNER_NAMES) + 1)
-    # Everybody has favourite mistakes.
+    # Every user has favourite mistakes.
     faults = [weight * rng.gammavariate(0.7, 1 / 0.7) + 1e-9 for weight in weights]
     deadline, deadlines = float(start), []
     while deadline < start + span:

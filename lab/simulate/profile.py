@@ -16,7 +16,7 @@ PROFILES = Path(__file__).parents[1] / "profiles"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The figures to reach."""
+    """The figures that a simulation aims for."""
 
     jobs_per_day: float
     held_share: float
@@ -82,7 +82,7 @@ class Profile:
         faults = tables["faults"]
         if unknown := sorted(set(faults) - set(FAULTS)):
             raise UsageError(
-                f"{path}: unknown fault: {', '.join(unknown)}; known are {', '.join(FAULTS)}"
+                f"{path}: unknown fault: {', '.join(unknown)}; choose from {', '.join(FAULTS)}"
             )
         return cls(
             _read_table(path, Targets, tables["targets"]),

@@ -1,4 +1,4 @@
-"""What a simulation wrote, and how close it came to its profile."""
+"""The result of a simulation, and how close it is to its profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from condor_advice.lab.simulate.profile import Profile, Targets
 
 @dataclass(slots=True)
 class SimulationResult:
-    """What the simulation wrote, and how that compares with the profile."""
+    """Counts of what a simulation wrote."""
 
     directory: Path
     seconds: float

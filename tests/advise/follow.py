@@ -163,11 +163,7 @@ class Town:
             few = f"(MY.NumJobStarts ?: 0) < {EVICTED[name]} || (MY.NumHolds ?: 0) > 0"
             where = f"({where}) && ({few} || time() - MY.EnteredCurrentStatus > 40)"
         batch.submit["requirements"] = where
-        batch.write_program()
-        description = batch.path("job.sub")
-        description.write_text(batch.description())
-        spool = ["-spool"] if batch.spool else []
-        argv = ["condor_submit", *spool, "-terse", description.name]
+        argv = batch.write_submit_files()
         if batch.dag:
             batch.path("flow.dag").write_text("JOB A job.sub\nJOB B job.sub\nPARENT A CHILD B\n")
             variable = f"_CONDOR_SEC_CLAIMTOBE_USER={OWNER}"

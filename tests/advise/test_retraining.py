@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from condor_advice.lab.drifting import START, profile, simulated
+from condor_advice.lab.drifting import FIRST_DAY, profile, simulated
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry.versions import Registry
 
@@ -28,7 +28,7 @@ def run(*words: object, expect: int = 0) -> str:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("retraining")
-    log = simulated(work / "log", 6, 12, profile(START))
+    log = simulated(work / "log", 6, 12, profile(FIRST_DAY))
     run("gather", "--store", work / "store.sqlite", "--zone", "UTC", log)
     return work / "store.sqlite"
 

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: small sweep files, planned sweeps, waiting for a DAG."""
+"""Fixtures of the sweep tests: small sweep files and planned sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small sweep that tests change to their needs."""
+"""A small sweep for tests to change as they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search gives what W&B's own engine gives, and learns."""
+"""The search agrees with W&B's own engine, and learns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_distributions_are_those_of_wandbs_engine(kind, share):
 
 @given(share=st.floats(0, 1), kind=st.sampled_from(sorted(CONTINUOUS)))
 @settings(max_examples=200, deadline=None)
-def test_a_value_is_found_again_where_it_was_drawn(share, kind):
+def test_a_value_lies_at_the_share_it_was_drawn_from(share, kind):
     parameter = Parameter("x", kind, CONTINUOUS[kind])
     value = parameter.at(share)
     assert math.isfinite(value)
@@ -104,7 +104,7 @@ def config(table: dict[str, tuple[str, dict[str, Any]]], method: str) -> dict[st
     }
 
 
-def test_a_grid_is_walked_like_wandbs_and_ends():
+def test_a_grid_has_the_order_of_wandbs_and_ends():
     ours: list[KnownTrial] = []
     theirs: list[Any] = []
     while (found := propose("grid", parameters(GRID), ours, len(ours), 0)) is not None:
@@ -124,14 +124,14 @@ def test_a_grid_is_walked_like_wandbs_and_ends():
     st.sampled_from(["minimize", "maximize"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_hyperband_ends_the_trials_that_wandbs_engine_ends(histories, eta, bands, goal):
+def test_hyperband_stops_the_trials_that_wandbs_engine_stops(histories, eta, bands, goal):
     sign = -1 if goal == "maximize" else 1
     known = [
         KnownTrial(number, {}, dict(enumerate(losses, 1)), running=number == 0)
         for number, losses in enumerate(histories)
     ]
     ours = should_stop(Hyperband(bands, eta), known, 0) is not None
-    # Their band counts logged values from 0, as if an untrained network had been logged first.
+    # W&B counts logged values from 0, as if an untrained network had been logged first.
     runs = [
         sweeps.SweepRun(
             name=str(number),
@@ -149,12 +149,12 @@ def test_hyperband_ends_the_trials_that_wandbs_engine_ends(histories, eta, bands
         "early_terminate": {"type": "hyperband", "min_iter": bands[0], "eta": bands[1] / bands[0]},
     }
     if settings["early_terminate"]["eta"] != eta:
-        return  # their bands and their share are one setting
+        return  # W&B has one setting for bands and share
     stopped = theirs.hyperband_stop_runs(runs, settings)
     assert ours == bool(stopped)
 
 
-def test_a_trial_runs_to_its_next_band_and_at_last_to_its_end():
+def test_a_trial_runs_to_its_next_band_and_finally_to_its_end():
     hyperband = Hyperband((2, 6, 18), 3)
     assert [next_band(hyperband, epoch, 10) for epoch in (0, 2, 5, 6, 9)] == [2, 6, 6, 10, 10]
     assert next_band(None, 3, 10) == 10
@@ -169,7 +169,7 @@ SPACE = {
 
 
 def valley(p: dict[str, Any]) -> float:
-    """Lowest, 0, at x = 0.7, y = 0.01, z = b."""
+    """Return a loss that is lowest, 0, at x = 0.7, y = 0.01, z = b."""
     return float(
         (p["x"] - 0.7) ** 2
         + 0.3 * (math.log10(p["y"]) + 2) ** 2
@@ -194,7 +194,7 @@ def test_bayes_finds_a_valley_that_random_search_does_not():
     assert np.median(bayes) < 0.5 * np.median(blind)
 
 
-def test_bayes_asks_for_something_else_while_trials_run_and_stays_away_from_failures():
+def test_bayes_proposes_other_points_while_trials_run_and_avoids_failures():
     space = parameters({"x": ("uniform", {"min": 0.0, "max": 1.0})})
     done = [
         KnownTrial(i, {"x": x}, {1: (x - 0.6) ** 2}) for i, x in enumerate((0.1, 0.4, 0.8, 1.0))
@@ -221,7 +221,7 @@ def test_the_same_question_has_the_same_answer():
         assert first != propose(method, parameters(SPACE), known, 6, 3)
 
 
-def test_wandbs_engine_can_be_asked_instead_and_gives_plain_values():
+def test_wandbs_engine_can_propose_instead_and_gives_plain_values():
     metric = Metric("loss")
     known = [
         KnownTrial(i, {"x": i / 4, "y": 0.01, "z": "a", "k": 7}, {1: 1.0 + i, 2: 0.5 + i})

@@ -1,4 +1,4 @@
-"""The bundle: a Python with packages that runs where neither is installed."""
+"""The bundle is a Python with packages that runs where neither is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small bundle, with NumPy alone, and our package, unpacked as run_node.sh does it."""
+    """A small bundle with NumPy, and our package, unpacked as run_node.sh unpacks them."""
     place = tmp_path_factory.mktemp("bundle")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
@@ -30,10 +30,10 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hidden_from(place: Path) -> list[str]:
-    """A command prefix under which this Python and this checkout are gone from the disk."""
+    """A command prefix that hides this Python and this checkout."""
     gone = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
     gone = {path for path in gone if path not in (Path("/usr"), Path("/"))}
-    # Of directories within each other the outer one is enough.
+    # Hiding the outer of nested directories is enough.
     gone = {path for path in gone if not any(other in path.parents for other in gone)}
     if any(place.is_relative_to(path) for path in gone):
         pytest.skip("the scratch directory is below what would have to be hidden")
@@ -48,7 +48,7 @@ def hidden_from(place: Path) -> list[str]:
     return [*command, f'{hide or "true"} && exec "$@"', "sh"]
 
 
-def test_the_bundle_runs_where_neither_python_nor_package_is(unpacked):
+def test_the_bundle_runs_without_another_python_or_our_package(unpacked):
     prefix = hidden_from(unpacked)
     code = (
         "import sys, numpy, zlib, ctypes, sqlite3, zoneinfo; "
@@ -80,7 +80,7 @@ def test_a_bundle_is_built_once_and_names_what_is_missing(unpacked, tmp_path, mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(unpacked / "cache"))
     said: list[str] = []
     write_bundle(tmp_path / "again.tar.gz", ["tzdata", "numpy"], said.append)
-    assert said == [], "the one that was built before is taken"
+    assert said == [], "the bundle that was built before is reused"
     assert (tmp_path / "again.tar.gz").stat().st_size > 1_000_000
     with pytest.raises(AdviceError, match=r"the bundle needs no-such-thing, .* pip install"):
         write_bundle(tmp_path / "none.tar.gz", ["no-such-thing"])

@@ -1,4 +1,4 @@
-"""Gathering and retraining by HTCondor's own clock."""
+"""HTCondor itself gathers and retrains on a schedule."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_the_jobs_are_submitted_once_and_wait_for_their_time(pool, tmp_path, mon
 
 
 @pytest.mark.parametrize("at", ["24:00", "3", "3:60", "noon"])
-def test_a_time_must_be_one(at):
-    with pytest.raises(UsageError, match="a time such as 3:30 is needed"):
+def test_a_wrong_time_is_refused(at):
+    with pytest.raises(UsageError, match="give a time such as 3:30"):
         plan_cron(Path("store"), [], 5, at, "90d")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -13,8 +15,10 @@ from click.testing import CliRunner
 
 from condor_advice.advise.commands.episode_sources import Sources
 from condor_advice.advise.commands.gather import gather
-from condor_advice.dag.episodes import PARTS, load_split, merge_shards, read_shard
+from condor_advice.dag import nodes
+from condor_advice.dag.episodes import SPLITS, load_split, merge_shards, read_shard
 from condor_advice.dag.plan import PREPROCESSING, SweepPlan
+from condor_advice.dag.scripts import EXIT_HOPELESS
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order
 from condor_advice.model.held.data import HeldData
@@ -42,24 +46,24 @@ def shard_of(plan: SweepPlan) -> Path:
     return plan.directory / "shards" / "0"
 
 
-def test_a_recording_is_the_same_episodes_in_a_sweep_and_in_train(planned, tmp_path):
+def test_a_recording_gives_the_same_episodes_in_a_sweep_and_in_train(planned, tmp_path):
     plan = planned()
     sweep = read_shard(shard_of(plan), PREPROCESSING)
     train = Sources(recordings=("pool_a",)).read(())
     assert_same(sweep, train)
     assert train.changed.any()
     assert np.all(train.label[train.changed] == NO_LABEL)
-    # What trials are given is what train would be given, too.
+    # Trials get the same data as `train`.
     merged, rows = merge_shards([sweep], plan.split)
     assert_same(merged, train)
     merged.save(tmp_path / "data.npz", rows)
     parts = load_split(tmp_path / "data.npz")
-    for name in PARTS:
+    for name in SPLITS:
         assert_same(parts[name], train.take(rows[name]))
-        assert not parts[name].changed.any(), "what was repaired is in no part of the split"
+        assert not parts[name].changed.any(), "no split has repaired jobs"
 
 
-def test_logs_are_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs):
+def test_logs_give_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs):
     plan = planned(section={"data": [{"logs": str(event_logs[-1])}]})
     sweep = read_shard(shard_of(plan), PREPROCESSING)
     train = Sources(logs=tuple(event_logs)).read(())
@@ -70,7 +74,7 @@ def test_logs_are_the_same_episodes_in_a_sweep_and_in_train(planned, event_logs)
     assert np.array_equal(sweep.steps, train.steps)
 
 
-def test_a_store_is_the_same_episodes_in_a_sweep_and_in_train(
+def test_a_store_gives_the_same_episodes_in_a_sweep_and_in_train(
     planned: Callable[..., SweepPlan], event_logs: list[Path], tmp_path: Path
 ):
     store = tmp_path / "store.sqlite"
@@ -80,7 +84,7 @@ def test_a_store_is_the_same_episodes_in_a_sweep_and_in_train(
     assert_same(read_shard(shard_of(plan), PREPROCESSING), Sources(stores=(store,)).read(()))
 
 
-def test_neighbours_steps_stand_before_the_jobs_own(planned):
+def test_neighbours_steps_come_before_the_jobs_own(planned):
     plan = planned()
     alone = read_shard(shard_of(plan), PREPROCESSING)
     beside = read_shard(shard_of(plan), PREPROCESSING | {"neighbours": 2})
@@ -93,11 +97,32 @@ def test_neighbours_steps_stand_before_the_jobs_own(planned):
     assert np.array_equal(own, alone.steps[alone.offsets[row] : alone.offsets[row + 1]])
 
 
-def test_a_shard_says_what_is_known_of_repairs(planned):
+def test_a_shard_lists_the_known_repairs(planned):
     shard = json.loads((shard_of(planned()) / "source.json").read_text())
     assert shard["zone"] == "UTC"
     assert len(shard["repairs"]) > 50
     assert all("." in job for job in shard["repairs"])
+
+
+def test_a_shard_of_an_older_version_asks_to_plan_the_sweep_again(
+    planned: Callable[..., SweepPlan], tmp_path: Path, monkeypatch, capsys
+):
+    plan = planned()
+    [key] = plan.prepared
+    shard = shutil.copytree(shard_of(plan), tmp_path / "0")
+    shutil.copy(plan.directory / "sweep.json", tmp_path)
+    source = shard / "source.json"
+    content = json.loads(source.read_text())
+    del content["repairs"], content["access_point"]
+    source.write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["nodes", "prepare", "sweep.json", "0", key])
+    with pytest.raises(SystemExit) as ended:
+        nodes.main()
+    assert ended.value.code == EXIT_HOPELESS
+    message = capsys.readouterr().err
+    assert "0/source.json: has no 'access_point': another version of condor-advice" in message
+    assert "plan the sweep again with `condor-advice sweep init`" in message
 
 
 def test_rotations_of_a_log_are_one_log_and_other_logs_are_not():

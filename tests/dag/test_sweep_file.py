@@ -1,4 +1,4 @@
-"""A sweep file is read as W&B reads it, and everything wrong with it is told at once."""
+"""A sweep file is read as W&B reads it, and all its problems are reported at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path):
         "epochs": "constant",
     }
     [rate] = [p for p in sweep.parameters if p.name == "learning_rate"]
-    assert rate.settings["min"] == 1e-4  # YAML 1.1 would have it as text
+    assert rate.settings["min"] == 1e-4  # YAML 1.1 would read it as text
     assert sweep.hyperband is not None
     assert sweep.hyperband.bands[:3] == (2, 6, 18)
     assert [source.value for source in sweep.sources] == ["pool_a", "pool_b"]
@@ -79,7 +79,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path):
     assert sweep.resources.retries == 2
     assert sweep.environment.kind == "image"
     assert sweep.tracking == "off"
-    assert "condor_advice" not in sweep.config, "W&B is sent its own part alone"
+    assert "condor_advice" not in sweep.config, "W&B gets only its own keys"
     assert "program" not in sweep.config
 
 
@@ -108,50 +108,53 @@ condor_advice:
     )
     lines = [line for line, _ in found]
     assert lines == sorted(lines)
-    told = {}
+    messages = {}
     for line, text in found:
-        told.setdefault(line, []).append(text)
+        messages.setdefault(line, []).append(text)
     expected = {
         1: "method must be grid or random or bayes, not 'annealing'",
         2: "name must be one that trials report (validation_loss, validation_roc_auc), not 'loss'",
         4: "learning_rate: min 1.0 is above max 0.1",
-        5: "hidden: there is no distribution 'gaussian'; there are constant,",
-        6: "no trial knows the parameter 'hiden'; it may be one of learning_rate, hidden,",
-        7: "attention must be true or false, and may become 1 here",
-        8: "epochs: probabilities add up to 0.4, not to 1",
-        9: "max_steps must be a whole number, and may become 1.5 here",
+        5: "hidden: unknown distribution 'gaussian'; use one of constant,",
+        6: "unknown parameter 'hiden'; use one of learning_rate, hidden,",
+        7: "attention must be true or false, but 1 is possible here",
+        8: "epochs: probabilities add up to 0.4, not 1",
+        9: "max_steps must be a whole number, but 1.5 is possible here",
         10: "early_terminate needs min_iter, or max_iter and s",
-        11: "a sweep file has no 'colour'; it may have project,",
-        13: "no recording 'pool_z'; there are pool_a, pool_b",
+        11: "a sweep file: unknown key 'colour'; use one of project,",
+        13: "no recording 'pool_z'; choose from: pool_a, pool_b",
         14: "train and validation leave nothing to test on",
         15: "seeds must be a list of whole numbers, not [1, 1]",
-        16: "cpus must be a whole number from 1, not 0",
+        16: "cpus must be a whole number, at least 1, not 0",
         17: "environment must be bundle, {python: PATH} or {image: NAME}",
     }
     for line, text in expected.items():
-        assert any(one.startswith(text) for one in told[line]), (line, told.get(line))
-    assert "goal must be minimize or maximize, not 'lower'" in told[2]
-    assert any(one.startswith("resources has no 'gpus'") for one in told[16])
+        assert any(message.startswith(text) for message in messages[line]), (
+            line,
+            messages.get(line),
+        )
+    assert "goal must be minimize or maximize, not 'lower'" in messages[2]
+    assert any(message.startswith("resources: unknown key 'gpus'") for message in messages[16])
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "what"),
+    ("text", "line", "message"),
     [
         ("", 1, "the file is empty"),
-        ("a: [1, 2", 1, "this is not YAML"),
+        ("a: [1, 2", 1, "not valid YAML"),
         ("- 1\n- 2\n", 1, "the sweep file must be a mapping"),
-        ("method: grid\nmethod: random\n", 2, "the sweep file has method twice"),
-        ("method: random\nmetric: {name: validation_loss}\n", 1, "there are no parameters"),
-        ("method: random\nmetric: {name: validation_loss}\n", 1, "there is no condor_advice"),
+        ("method: grid\nmethod: random\n", 2, "the sweep file: method appears twice"),
+        ("method: random\nmetric: {name: validation_loss}\n", 1, "no parameters"),
+        ("method: random\nmetric: {name: validation_loss}\n", 1, "no condor_advice"),
     ],
 )
-def test_a_file_that_is_no_sweep_says_what_is_missing(tmp_path, text, line, what):
-    found = problems(tmp_path, text)
-    assert any(at == line and told.startswith(what) for at, told in found), found
+def test_an_incomplete_sweep_file_is_refused_with_the_reason(tmp_path, text, line, message):
+    reported = problems(tmp_path, text)
+    assert any(at == line and told.startswith(message) for at, told in reported), reported
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match="the sweep file cannot be read"):
+def test_a_missing_file_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="cannot read the sweep file"):
         read_sweep_file(tmp_path / "none.yaml", KNOWN, METRICS)
 
 
@@ -161,19 +164,19 @@ def test_a_grid_needs_choices(tmp_path):
     assert "learning_rate: a grid needs choices" in found[0][1]
 
 
-def test_missing_data_is_told_before_anything_is_written(tmp_path):
+def test_missing_data_is_reported_before_anything_is_written(tmp_path):
     text = GOOD.replace(
         "[{recording: pool_a}, {recording: pool_b}]",
         "[{logs: EventLog}, {store: none.sqlite}, {export: here}]",
     )
-    told = [text for _, text in problems(tmp_path, text)]
-    assert told[0] == f"{tmp_path}/EventLog: no event log here"
-    assert told[1].startswith(f"{tmp_path}/none.sqlite: no store")
-    assert told[2].startswith(f"{tmp_path}/here: no export")
+    messages = [text for _, text in problems(tmp_path, text)]
+    assert messages[0] == f"{tmp_path}/EventLog: no event log here"
+    assert messages[1].startswith(f"{tmp_path}/none.sqlite: no store")
+    assert messages[2].startswith(f"{tmp_path}/here: no export")
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
-def test_every_distribution_that_wandb_documents_is_taken(tmp_path, kind):
+def test_every_distribution_that_wandb_documents_is_accepted(tmp_path, kind):
     settings = {
         "constant": "value: 0.5",
         "categorical": "values: [0.1, 0.5]",

@@ -1,4 +1,4 @@
-"""Sweeps on a real pool, with what happens on real pools: evictions, holds, failures, restarts."""
+"""Sweeps on a real pool survive what happens there: evictions, holds, failures, restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET = "local-0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def own_pool(make_pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """A pool with two execution points of one core: the machine has not more to give."""
+    """A pool with two execution points of one core each, because the machine has only two."""
     monkeypatch.setenv("CONDOR_ADVICE_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     points = [ExecutionPoint(name, cpus=1, memory_mb=4096) for name in ("ep1", "ep2")]
@@ -108,7 +108,7 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
         "hidden": {"value": 8},
         "epochs": {"value": 4},
     }
-    # One at a time: the twin starts when all is over that disturbs the other.
+    # One at a time: the twin starts after all disturbances of the other.
     resources = SMALL["condor_advice"]["resources"] | {"max_running": 1}
     plan = planned(trials=2, parameters=parameters, section={"resources": resources})
     advice(own_pool, "sweep", "submit", str(plan.directory))
@@ -140,7 +140,7 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
     assert "004" in events(plan, 0)
     assert "004" not in events(plan, 1)
 
-    # The winner is registered, with its lineage, and can be asked.
+    # The winner is registered with its lineage, and can give advice.
     name = found["model"]
     registry = Registry(tmp_path / "models")
     manifest = registry.verify(name)
@@ -149,8 +149,8 @@ def test_an_evicted_trial_a_killed_dagman_and_a_restarted_schedd_change_no_resul
     summary = next(plan.directory.glob("prepared/*/out/summary.json"))
     assert manifest.data_hash == json.loads(summary.read_text())["data_hash"]
     assert manifest.metrics["test"]["episodes"] > 50
-    assert registry.current_name() != name, "a candidate answers nobody before it is promoted"
-    # How much of it the network is, if anything, is for the stack to say.
+    assert registry.current_name() != name, "a candidate gives no advice before it is promoted"
+    # The stack decides how much the network counts, if at all.
     assert set(HeldModel.load(registry.path(name)).weights) <= {*PART_NAMES}
     assert manifest.settings["lstm"]["learning_rate"] == 0.01
     page = (plan.report / "index.html").read_text()
@@ -178,15 +178,15 @@ def test_a_held_node_and_a_failing_trial_end_in_the_right_status_and_resume(own_
 
     found = wait_for_end(own_pool, plan)
     assert found["state"] == "failed"
-    assert found["exit_status"] == 1, "the FINAL node succeeded, and yet a trial failed"
-    # Who asks first gets the grid's first point.
+    assert found["exit_status"] == 1, "the FINAL node succeeded, but a trial failed"
+    # The trial that asks first gets the grid's first point.
     good, bad = sorted(trials_of(plan), key=lambda trial: trial.parameters["learning_rate"])
     assert good.state is TrialState.FINISHED
     assert bad.state is TrialState.FAILED
     assert "the loss was not finite" in bad.reason
-    assert bad.runs == 1, "what cannot succeed is not tried again"
+    assert bad.runs == 1, "a hopeless trial is not retried"
     assert found["best"]["trial"] == good.number
-    assert found["model"], "the best of the others is registered all the same"
+    assert found["model"], "the best of the other trials is still registered"
     shown = advice(own_pool, "sweep", "status", str(plan.directory))
     assert f"failed: trial-{bad.number}: exit status 10" in shown
     assert f"continue with: condor-advice sweep resume {plan.directory}" in shown.replace("\n", "")
@@ -197,7 +197,7 @@ def test_a_held_node_and_a_failing_trial_end_in_the_right_status_and_resume(own_
     found = wait_for_end(own_pool, plan)
     assert found["exit_status"] == 1
     assert trials_of(plan)[bad.number].runs == 2
-    assert events(plan, good.number) == before, "what was done stayed done"
+    assert events(plan, good.number) == before, "finished trials did not run again"
 
 
 def test_a_sweep_is_cancelled_with_its_jobs_and_the_key_is_nowhere(own_pool, planned, monkeypatch):

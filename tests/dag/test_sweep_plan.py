@@ -1,4 +1,4 @@
-"""Planning a sweep: what is written, and what is refused before anything is."""
+"""Planning writes a whole sweep directory, or refuses before it writes anything."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_dag_goes_from_the_check_to_the_final_node(planned):
         assert setting in trial
 
 
-def test_bayes_stands_in_lanes_so_that_later_trials_learn_from_earlier_ones(planned):
+def test_bayes_runs_in_lanes_so_that_later_trials_learn_from_earlier_ones(planned):
     resources = {"memory_mb": 512, "max_running": 3}
     plan = planned(trials=8, method="bayes", section={"resources": resources})
     dag = lines(plan)
@@ -89,7 +89,7 @@ def test_a_grid_has_as_many_trials_as_combinations(planned):
 def test_a_thousand_trials_are_written_in_five_seconds(sweep_file, tmp_path):
     path = sweep_file()
     known = recordings()
-    # The packages come with the first plan of a process; the generator is what is timed.
+    # The first plan of a process imports the packages; time only the generator.
     plan_sweep(path, tmp_path / "first", 1, known)
     began = time.process_time()
     plan = plan_sweep(path, tmp_path / "sweep", 1000, known)
@@ -97,7 +97,7 @@ def test_a_thousand_trials_are_written_in_five_seconds(sweep_file, tmp_path):
     assert sum(line.startswith("JOB trial-") for line in lines(plan)) == 1000
 
 
-def test_dagman_itself_takes_the_dag(pool, planned):
+def test_dagman_accepts_the_dag(pool, planned):
     plan = planned(trials=5, method="bayes")
     done = pool.run(["condor_dag_checker", str(plan.directory / "sweep.dag")], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -117,7 +117,7 @@ def test_a_named_image_becomes_a_container_job(pool, planned, tmp_path, image):
     assert "PYTHON='python3'" in (plan.directory / "run_node.sh").read_text()
 
 
-def test_logs_and_stores_are_copied_as_they_are_now(planned, tmp_path, event_log):
+def test_logs_and_stores_are_copied_at_planning(planned, tmp_path, event_log):
     logs = tmp_path / "logs"
     logs.mkdir()
     shutil.copyfile(event_log("missing_input.log"), logs / "EventLog.1")
@@ -143,7 +143,7 @@ def test_a_plan_is_read_back_as_it_was_written(planned):
 def test_nothing_is_left_when_there_is_no_space(sweep_file, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**9, 10**9 - 10**6, 10**6))
-    with pytest.raises(NoSpace, match=r"0\.0 GB are free, and this sweep may need \d"):
+    with pytest.raises(NoSpace, match=r"0\.0 GB free, but this sweep may need \d"):
         plan_sweep(sweep_file(), tmp_path / "sweep", 2, recordings())
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.yaml"]
 
@@ -163,7 +163,7 @@ def test_nothing_is_left_when_writing_fails(sweep_file, tmp_path, monkeypatch):
     [
         (".", 2, "exists already"),
         ("none/sweep", 2, "no such directory"),
-        ("sweep", None, "say how many trials"),
+        ("sweep", None, "give the number of trials"),
         ("sweep", 0, "--trials must be from 1"),
         ("a sweep", 2, "a path without spaces"),
     ],
@@ -175,10 +175,10 @@ def test_a_wrong_call_says_what_to_change(sweep_file, tmp_path, out, trials, mes
 
 def test_preprocessing_parameters_need_choices(sweep_file, tmp_path):
     parameters = {"frame_seconds": {"distribution": "q_normal", "mu": 3600, "sigma": 60, "q": 1}}
-    with pytest.raises(UsageError, match="frame_seconds: preprocessing is done before"):
+    with pytest.raises(UsageError, match="frame_seconds: preprocessing runs before"):
         plan_sweep(sweep_file(parameters=parameters), tmp_path / "sweep", 2, recordings())
     many = {"max_steps": {"min": 2, "max": 99}}
-    with pytest.raises(UsageError, match="98 ways of preprocessing; at most 32"):
+    with pytest.raises(UsageError, match=r"98 ways of preprocessing \(at most 32\)"):
         plan_sweep(sweep_file(parameters=many), tmp_path / "sweep", 2, recordings())
 
 
@@ -214,7 +214,7 @@ def test_the_command_prints_json_and_names_every_problem(sweep_file, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["submit", "status", "best", "resume", "cancel", "sync"])
-def test_every_verb_knows_a_directory_without_a_sweep(verb, tmp_path):
+def test_every_verb_refuses_a_directory_without_a_sweep(verb, tmp_path):
     done = CliRunner().invoke(sweep, [verb, str(tmp_path)])
     assert isinstance(done.exception, Unreachable)
     assert "no sweep here" in str(done.exception)

@@ -1,4 +1,4 @@
-"""The report of a sweep: one page in the style of all reports, and its pictures."""
+"""The report of a sweep is one page in the style of all reports, with its plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PRE, node and POST of a trial, run as DAGMan and a starter would run them, without a pool.
+"""Run PRE, node and POST of a trial as DAGMan and a starter would, without a pool.
 
 The nodes are real: `run_node.sh` in a scratch directory that holds what would be transferred.
 """
@@ -30,7 +30,7 @@ from condor_advice.dag.state import SweepState, Trial, TrialState
 def run_node(
     plan: SweepPlan, where: Path, inputs: list[Path], arguments: list[str], kill_after: float = 0
 ) -> int:
-    """Run one node in a scratch directory; restart it after checkpoints; bring `out` home."""
+    """Run one node in a scratch directory; restart it after checkpoints; copy `out` back."""
     scratch = where / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -87,7 +87,7 @@ def run_trial(plan: SweepPlan, number: int) -> int:
 
 
 def go_on(plan: SweepPlan, number: int, job: str = "1.0") -> tuple[int, int]:
-    """One turn of a trial's node; the status of its PRE and of its POST script."""
+    """Run a trial's node once; return the status of its PRE and of its POST script."""
     before = scripts.pre(plan, f"trial-{number}")
     if before != scripts.DONE:
         return before, -1
@@ -138,14 +138,14 @@ def ready(planned: Any, prepared: Path) -> Any:
     return make
 
 
-def test_a_trial_is_asked_for_trained_and_told(ready):
+def test_a_trial_gets_parameters_trains_and_reports(ready):
     plan = ready(trials=2)
     assert go_on(plan, 0) == (scripts.DONE, scripts.DONE)
     trial = trial_of(plan, 0)
     assert trial.state is TrialState.FINISHED
     assert sorted(trial.epochs) == [1, 2]
     assert 0.1 < trial.epochs[2]["validation_loss"] < 1.5
-    assert scripts.pre(plan, "trial-0") == scripts.SKIP, "a trial that is over runs no more"
+    assert scripts.pre(plan, "trial-0") == scripts.SKIP, "a finished trial does not run again"
     assert scripts.post(plan, "trial-0", "0", "1.0") == scripts.DONE, "POST can be repeated"
     assert trial_of(plan, 0) == trial
 
@@ -159,7 +159,7 @@ def constant(epochs: int) -> dict[str, Any]:
 
 
 def test_a_killed_trial_ends_exactly_like_its_undisturbed_twin(ready):
-    # Trial 0 checkpoints after every epoch and is killed at work; trial 1 does neither.
+    # Trial 0 checkpoints after every epoch and is killed while it trains; trial 1 runs undisturbed.
     plan = ready(trials=2, parameters=constant(3))
     for number, kill_after in ((0, 0.15), (1, 0)):
         assert scripts.pre(plan, f"trial-{number}") == scripts.DONE
@@ -171,21 +171,21 @@ def test_a_killed_trial_ends_exactly_like_its_undisturbed_twin(ready):
         assert run_node(plan, where, inputs, ["trial"], kill_after) == 0
         assert scripts.post(plan, f"trial-{number}", "0", "1.0") == scripts.DONE
     disturbed, twin = trial_of(plan, 0), trial_of(plan, 1)
-    said = [(plan.trial_directory(n) / "node.out").read_text() for n in (0, 1)]
-    assert "checkpoint after epoch" in said[0]
-    assert "checkpoint" not in said[1]
+    outputs = [(plan.trial_directory(n) / "node.out").read_text() for n in (0, 1)]
+    assert "checkpoint after epoch" in outputs[0]
+    assert "checkpoint" not in outputs[1]
     assert disturbed.parameters == twin.parameters
     assert disturbed.epochs == twin.epochs, "every figure of every epoch is the same, bit for bit"
     models = [(plan.trial_directory(n) / "out" / "model.npz").read_bytes() for n in (0, 1)]
     assert models[0] == models[1]
 
 
-def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready):
+def test_hyperband_pauses_at_bands_continues_from_there_and_stops_poor_trials(ready):
     plan = ready(
         trials=2,
         method="grid",
         parameters={
-            # A network that takes every hold for a success is far from the truth.
+            # A network that predicts success for every hold has a large loss.
             "class_weight": {"values": [1.0, 300.0]},
             "learning_rate": {"value": 0.01},
             "hidden": {"value": 8},
@@ -199,17 +199,17 @@ def test_hyperband_pauses_at_bands_goes_on_from_there_and_ends_bad_trials(ready)
     assert trial_of(plan, 0).epoch == 2
     assert go_on(plan, 0, "2.0") == (scripts.DONE, scripts.DONE)
     assert trial_of(plan, 0).state is TrialState.FINISHED
-    # In one go it would have been the same.
+    # Training without a pause gives the same result.
     whole = train_here(plan).history
     assert trial_of(plan, 0).epochs == {one.epoch: one.metrics() for one in whole}
     assert go_on(plan, 1, "3.0") == (scripts.DONE, scripts.DONE)
     assert trial_of(plan, 1).state is TrialState.STOPPED
     assert trial_of(plan, 1).epoch == 2
-    assert "after 2 epochs its best is" in trial_of(plan, 1).reason
+    assert "its best after 2 epochs is" in trial_of(plan, 1).reason
 
 
 def train_here(plan: SweepPlan, seed: int = 0) -> Any:
-    """Train trial 0 of a sweep again, in this process and without a stop."""
+    """Train trial 0 of a sweep again, in this process and without interruption."""
     from dataclasses import replace
 
     from condor_advice.dag.episodes import load_split
@@ -224,11 +224,13 @@ def train_here(plan: SweepPlan, seed: int = 0) -> Any:
     )
 
 
-def test_a_job_that_failed_is_retried_and_only_so_often(ready):
+def test_a_failed_job_is_retried_a_limited_number_of_times(ready):
     plan = ready(trials=1, section={"resources": {"memory_mb": 512, "retries": 1}})
     assert scripts.pre(plan, "trial-0") == scripts.DONE
     assert scripts.post(plan, "trial-0", "-9", "1.0") == scripts.AGAIN
-    assert scripts.post(plan, "trial-0", "-9", "1.0") == scripts.AGAIN, "the same job, told twice"
+    assert scripts.post(plan, "trial-0", "-9", "1.0") == scripts.AGAIN, (
+        "the same job, reported twice"
+    )
     assert trial_of(plan, 0).failures == 1
     assert trial_of(plan, 0).reason == "killed by signal 9"
     assert scripts.pre(plan, "trial-0") == scripts.DONE
@@ -236,7 +238,7 @@ def test_a_job_that_failed_is_retried_and_only_so_often(ready):
     assert trial_of(plan, 0).state is TrialState.FAILED
 
 
-def test_what_cannot_succeed_is_not_tried_again_and_says_why(ready):
+def test_a_hopeless_trial_is_not_retried_and_says_why(ready):
     plan = ready(trials=1, parameters={"hidden": {"value": 4}, "epochs": {"value": 1}})
     assert scripts.pre(plan, "trial-0") == scripts.DONE
     inputs = plan.trial_directory(0) / "in"
@@ -244,14 +246,14 @@ def test_what_cannot_succeed_is_not_tried_again_and_says_why(ready):
     task["parameters"] |= {"learning_rate": float("inf"), "hidden": 4}
     (inputs / "task.json").write_text(json.dumps(task))
     returned = run_trial(plan, 0)
-    assert returned == scripts.HOPELESS, (plan.trial_directory(0) / "node.err").read_text()
+    assert returned == scripts.EXIT_HOPELESS, (plan.trial_directory(0) / "node.err").read_text()
     assert scripts.post(plan, "trial-0", str(returned), "1.0") == scripts.DONE
     trial = trial_of(plan, 0)
     assert trial.state is TrialState.FAILED
     assert "the loss was not finite" in trial.reason
 
 
-def test_a_result_of_an_earlier_run_is_not_taken_for_this_one(ready):
+def test_the_result_of_an_earlier_run_does_not_count(ready):
     plan = ready(trials=1, parameters=constant(1))
     assert scripts.pre(plan, "trial-0") == scripts.DONE
     assert run_trial(plan, 0) == 0
@@ -262,7 +264,7 @@ def test_a_result_of_an_earlier_run_is_not_taken_for_this_one(ready):
     assert trial_of(plan, 0).epochs == {}
 
 
-def test_a_result_whose_post_script_was_killed_is_taken_up_by_the_next_pre(ready):
+def test_the_next_pre_records_a_result_whose_post_script_was_killed(ready):
     plan = ready(trials=1, parameters=constant(1))
     assert scripts.pre(plan, "trial-0") == scripts.DONE
     assert run_trial(plan, 0) == 0
@@ -270,7 +272,7 @@ def test_a_result_whose_post_script_was_killed_is_taken_up_by_the_next_pre(ready
     assert trial_of(plan, 0).state is TrialState.FINISHED
 
 
-def test_a_damaged_state_is_trained_again_and_not_given_up(ready):
+def test_a_damaged_state_is_trained_again(ready):
     plan = ready(
         trials=1,
         parameters=constant(2),
@@ -293,7 +295,7 @@ def test_no_trial_begins_once_the_target_is_reached(ready):
     assert trial_of(plan, 1).state is TrialState.SKIPPED
 
 
-def test_several_seeds_are_told_as_their_mean(ready):
+def test_several_seeds_are_reported_as_their_mean(ready):
     plan = ready(trials=1, parameters=constant(2), section={"seeds": [0, 1]})
     assert go_on(plan, 0) == (scripts.DONE, scripts.DONE)
     trial = trial_of(plan, 0)
@@ -314,7 +316,7 @@ def test_several_seeds_are_told_as_their_mean(ready):
         ("0", "0", "0", TrialState.STOPPED, scripts.DONE),
     ],
 )
-def test_the_workflow_ends_well_only_if_everything_did(
+def test_the_workflow_succeeds_only_if_everything_did(
     planned, returned, dag_status, failed, trial_state, status
 ):
     plan = planned(trials=1)
@@ -366,15 +368,15 @@ def test_an_execution_point_without_torch_fails_the_check_at_once_and_says_so(pl
     plan = planned(section={"environment": {"python": str(bare / "bin" / "python")}})
     where = plan.directory / "check"
     document = plan.directory / "sweep.json"
-    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.HOPELESS
-    said = (where / "node.err").read_text()
-    assert "lacks numpy (No module named 'numpy'), torch" in said
-    assert "use environment: bundle" in said
+    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.EXIT_HOPELESS
+    stderr = (where / "node.err").read_text()
+    assert "lacks numpy (No module named 'numpy'), torch" in stderr
+    assert "use environment: bundle" in stderr
 
 
 def test_an_execution_point_without_python_fails_the_check_at_once_and_says_so(planned):
     plan = planned(section={"environment": {"python": "/opt/none/bin/python"}})
     where = plan.directory / "check"
     document = plan.directory / "sweep.json"
-    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.HOPELESS
+    assert run_node(plan, where, [document], ["check", "sweep.json"]) == scripts.EXIT_HOPELESS
     assert "/opt/none/bin/python is missing or older" in (where / "node.err").read_text()

@@ -1,4 +1,4 @@
-"""The state of a sweep: no trial is lost, doubled or left running, whatever is killed when."""
+"""The state loses, doubles and strands no trial, whatever is killed at any time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finished(_trials: list[Trial], _trial: Trial) -> tuple[TrialState, str]:
     return TrialState.FINISHED, ""
 
 
-def test_who_asks_again_gets_the_same_parameters(tmp_path):
+def test_asking_again_gives_the_same_parameters(tmp_path):
     answers = iter([{"x": 1}, {"x": 2}])
     with SweepState.create(tmp_path, 2) as state:
         first = state.ask(0, lambda _: next(answers))
@@ -35,7 +35,7 @@ def test_who_asks_again_gets_the_same_parameters(tmp_path):
     assert other.parameters == {"x": 2}
 
 
-def test_a_search_sees_what_was_told_and_what_is_running(tmp_path):
+def test_a_search_sees_results_and_running_trials(tmp_path):
     with SweepState.create(tmp_path, 3) as state:
         state.ask(0, lambda _: {"x": 1})
         state.tell(0, {1: {"loss": 0.5}, 2: {"loss": 0.25}}, finished)
@@ -46,7 +46,7 @@ def test_a_search_sees_what_was_told_and_what_is_running(tmp_path):
     assert [(k.number, k.best, k.running) for k in known] == [(0, 0.25, False), (1, None, True)]
 
 
-def test_telling_twice_changes_nothing(tmp_path):
+def test_reporting_twice_changes_nothing(tmp_path):
     with SweepState.create(tmp_path, 1) as state:
         state.ask(0, lambda _: {"x": 1})
         first = state.tell(0, {1: {"loss": 0.5}}, finished)
@@ -55,7 +55,7 @@ def test_telling_twice_changes_nothing(tmp_path):
     assert first == second == asked
 
 
-def test_each_job_fails_once_however_often_it_is_told(tmp_path):
+def test_each_job_counts_as_one_failure_however_often_it_is_reported(tmp_path):
     with SweepState.create(tmp_path, 1) as state:
         state.ask(0, lambda _: {"x": 1})
         for _ in range(5):
@@ -83,9 +83,9 @@ def test_a_directory_without_a_sweep_says_so(tmp_path):
         SweepState(tmp_path)
 
 
-# A worker does what DAGMan's scripts do for its trials, over and over, and writes down every
-# pair of parameters it was given. Parameters are drawn from a counter in the state itself, so
-# that two trials with the same ones mean a doubled proposal.
+# A worker does what DAGMan's scripts do for its trials, over and over, and logs the parameters
+# it gets. Parameters come from a counter in the state itself, so two trials with the same ones
+# mean a doubled proposal.
 WORKER = """
 import sys, time
 from pathlib import Path
@@ -117,7 +117,7 @@ def check_all_told_once(directory: Path, count: int) -> None:
     assert sorted(taken) == list(range(count)), "every proposal was handed out once"
     for trial in trials:
         given = (directory / f"given-{trial.number}").read_text().split()
-        assert set(given) == {str(trial.parameters["x"])}, "a trial always has the same ones"
+        assert set(given) == {str(trial.parameters["x"])}, "a trial always has the same parameters"
 
 
 def test_scripts_at_the_same_time_take_turns(tmp_path):
@@ -128,18 +128,18 @@ def test_scripts_at_the_same_time_take_turns(tmp_path):
     check_all_told_once(tmp_path, 40)
 
 
-def test_scripts_that_are_killed_anywhere_lose_and_double_nothing(tmp_path):
+def test_scripts_killed_anywhere_lose_and_double_nothing(tmp_path):
     count, kills, done = 60, 0, 0
     SweepState.create(tmp_path, count).close()
     draws = random.Random(1)
     while done < count:
-        # One trial before the last that was told, so that some are asked and told again.
+        # Start one trial before the last reported one, so that some ask and report again.
         with start_worker(tmp_path, max(0, done - 1), count) as worker:
-            # It is at work once it has told of a trial; then it is hit somewhere in the next.
+            # Wait until it has reported a trial, then kill it somewhere in the next one.
             for _ in range(draws.randrange(1, 8)):
                 told = worker.stdout.readline()
                 done = int(told) + 1 if told else done
-            if not told:  # it came to its end
+            if not told:  # the worker has finished
                 assert worker.wait(timeout=60) == 0
                 continue
             time.sleep(draws.uniform(0, 0.02))

@@ -1,4 +1,4 @@
-"""W&B: offline runs are left by nodes and sent from the access point, by the real client."""
+"""Nodes write offline W&B runs, and the access point sends them with the real client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "local-0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A W&B server on loopback, and an environment that knows of it."""
+    """A W&B server on loopback, and an environment that points to it."""
     for name in list(os.environ):
         if name.startswith("WANDB_"):
             monkeypatch.delenv(name)
@@ -35,7 +35,7 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def train(plan: SweepPlan, number: int, losses: list[float]) -> None:
-    """Leave what a trial's node leaves: an offline run in its `out`, made by the node's code."""
+    """Write what a trial's node writes: an offline run in its `out`, with the node's code."""
     rows = [
         {"epoch": epoch, "metrics": {"validation_loss": loss}}
         for epoch, loss in enumerate(losses, 1)
@@ -61,7 +61,7 @@ def train(plan: SweepPlan, number: int, losses: list[float]) -> None:
     import subprocess
     import sys
 
-    # As on an execution point: without the key.
+    # Without the key, as on an execution point.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
     subprocess.run(
         [sys.executable, "-c", script, json.dumps([task, rows])],
@@ -75,12 +75,12 @@ def train(plan: SweepPlan, number: int, losses: list[float]) -> None:
 def test_offline_runs_are_sent_once_and_again_when_they_have_grown(planned, online):
     plan = planned(trials=2, project="held-jobs", name="night")
     assert sync.create_sweep(plan) == "sweep1"
-    assert sync.create_sweep(plan) == "sweep1", "a sweep is made known once"
+    assert sync.create_sweep(plan) == "sweep1", "a sweep is created once"
     train(plan, 0, [0.9, 0.8])
     train(plan, 1, [0.7])
     found = sync.sync(plan)
     assert (found.sweep, found.runs, found.problems) == ("sweep1", [0, 1], [])
-    # HTCondor does not transfer links to directories, which W&B likes to leave.
+    # HTCondor does not transfer links to directories, which W&B writes.
     left = plan.trial_directory(0) / "out"
     assert [path for path in left.rglob("*") if path.is_symlink()] == []
     assert sync.sync(plan).runs == []
@@ -104,7 +104,7 @@ def test_offline_runs_are_sent_once_and_again_when_they_have_grown(planned, onli
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
-def test_following_ends_with_the_sweep_and_sends_what_came_last(planned, online):
+def test_following_ends_with_the_sweep_and_sends_the_last_run(planned, online):
     plan = planned(trials=2)
     train(plan, 0, [0.9])
     asked = []
@@ -122,7 +122,7 @@ def test_following_ends_with_the_sweep_and_sends_what_came_last(planned, online)
     assert said == ["trial-0 sent", "trial-1 sent"]
 
 
-def test_without_a_key_nothing_is_sent_and_nothing_is_asked(planned, online, monkeypatch):
+def test_without_a_key_nothing_is_sent(planned, online, monkeypatch):
     plan = planned()
     monkeypatch.delenv("WANDB_API_KEY")
     assert sync.create_sweep(plan) is None
@@ -131,10 +131,10 @@ def test_without_a_key_nothing_is_sent_and_nothing_is_asked(planned, online, mon
     assert online.operations == []
 
 
-def test_a_server_that_refuses_is_told_without_the_key(planned, online):
+def test_the_message_of_a_refusing_server_hides_the_key(planned, online):
     plan = planned()
     online.refuse = True
-    with pytest.raises(Unreachable, match="W&B did not take the sweep") as caught:
+    with pytest.raises(Unreachable, match="W&B did not accept the sweep") as caught:
         sync.create_sweep(plan)
     assert SECRET not in str(caught.value)
     with SweepState(plan.directory) as state:

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class WandbServer:
-    """What a W&B server would know."""
+    """What the server has received."""
 
     def __init__(self) -> None:
         self.sweeps: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class WandbServer:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
-                """The client leaves without closing its connections."""
+                """Ignore errors: the client does not close its connections."""
 
         self._http = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"

@@ -1,4 +1,4 @@
-"""The file server: healthy paths serve, faulty ones fail for as long as they should."""
+"""The file server serves healthy paths, and fails faulty ones for as long as it should."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def status(url: str, method: str = "GET", body: bytes | None = None) -> int:
         return error.code
 
 
-def test_a_fault_concerns_its_own_path_and_ends_at_its_time() -> None:
+def test_a_fault_affects_only_its_path_and_ends_on_time() -> None:
     with FileServer() as server:
         server.add_fault("/data/a", 503, until=time.time() + 0.6)
         assert status(server.url("/data/a")) == 503
@@ -27,7 +27,7 @@ def test_a_fault_concerns_its_own_path_and_ends_at_its_time() -> None:
         assert status(server.url("/data/a")) == 200
 
 
-def test_a_fault_without_an_end_goes_away_only_when_it_is_mended() -> None:
+def test_a_fault_without_an_end_lasts_until_it_is_fixed() -> None:
     mended = []
     with FileServer() as server:
         server.add_fault("/data/a", 403, unless=lambda: bool(mended))
@@ -45,14 +45,14 @@ def test_the_same_path_always_gives_the_same_bytes() -> None:
         assert read(server.url("/x")) == read(server.url("/x")) != read(server.url("/y"))
 
 
-def test_uploads_are_taken_and_refused() -> None:
+def test_uploads_are_accepted_and_refused() -> None:
     with FileServer() as server:
         server.add_fault("/up/full", 507)
         assert status(server.url("/up/ok"), "PUT", b"x" * 100_000) == 200
         assert status(server.url("/up/full"), "PUT", b"x" * 100_000) == 507
 
 
-def test_a_stalled_transfer_begins_and_does_not_go_on() -> None:
+def test_a_stalled_transfer_begins_and_then_stops() -> None:
     with FileServer() as server:
         server.add_fault("/slow", 0)
         request = urllib.request.urlopen(server.url("/slow"), timeout=1)

@@ -1,4 +1,4 @@
-"""A short real run: real holds of several kinds, the truth about each job, nothing left over."""
+"""A short real run makes several kinds of holds, records every truth, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUICK = (
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Command lines of processes that work for a pool in `directory`."""
+    """Return the command lines of processes of a pool in `directory`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -105,7 +105,7 @@ def test_every_job_has_its_truth(recording: Path) -> None:
 
 
 @pool_test
-def test_nothing_that_runs_is_left_behind(recording: Path) -> None:
+def test_no_process_is_left_behind(recording: Path) -> None:
     deadline = time.monotonic() + 10
     while (left := processes_of(recording)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -125,7 +125,7 @@ def test_the_recording_is_scrubbed_and_packs(recording: Path, tmp_path: Path) ->
 
 
 @pool_test
-def test_htcondor_reads_the_user_logs_that_are_left(recording: Path) -> None:
+def test_htcondor_reads_the_recorded_user_logs(recording: Path) -> None:
     code = (
         "import sys, htcondor2\n"
         "print(sum(1 for f in sys.argv[1:] for e in htcondor2.JobEventLog(f).events(0)))"
@@ -145,7 +145,7 @@ def test_htcondor_reads_the_user_logs_that_are_left(recording: Path) -> None:
     assert int(done.stdout) == headers > 100
 
 
-def test_what_would_give_a_machine_away_is_not_packed(tmp_path: Path) -> None:
+def test_a_recording_that_names_a_machine_is_not_packed(tmp_path: Path) -> None:
     (tmp_path / "rec").mkdir()
     (tmp_path / "rec" / "a.log").write_text("reading from file /tmp/secret/x")
     with pytest.raises(RecordingError, match="scrub it before you ship it"):
@@ -168,7 +168,7 @@ def test_wrong_settings_are_refused_with_the_reason(
         LabSettings(minutes=1, seed=1, **settings)  # type: ignore[arg-type]
 
 
-def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(UsageError, match="not empty"):
         run_lab(LabSettings(minutes=1, seed=1), tmp_path)

@@ -1,4 +1,4 @@
-"""Owners: their choice follows what they see and never the cause."""
+"""Owners choose by what they see, never by the cause."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_people_give_up_on_a_job_that_is_held_again_and_again() -> None:
     assert choices(crowd(), often)["remove"] > 2 * choices(crowd(), SERVER)["remove"]
 
 
-def test_people_learn_from_what_came_of_their_releases() -> None:
+def test_people_learn_from_the_outcomes_of_their_releases() -> None:
     hopeful, burnt = crowd(), crowd()
     for owner in hopeful:
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""The recordings that come along: whole, scrubbed, small, and what their manifest says."""
+"""The shipped recordings are complete, scrubbed, small, and as their manifest says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def holds(unpacked: Path) -> list[LoggedHold]:
     return read_holds(in_order(unpacked / "events" / "EventLog"))
 
 
-def test_there_are_several_of_different_pools_and_one_is_large() -> None:
+def test_several_different_pools_are_shipped_and_one_is_large() -> None:
     entries = shipped()
     assert len(entries) >= 3
     assert any(
@@ -55,7 +55,7 @@ def test_there_are_several_of_different_pools_and_one_is_large() -> None:
     assert {entry["settings"]["iso_dates"] for entry in entries.values()} == {True, False}
 
 
-def test_a_test_pool_is_randomised_and_is_no_training_pool() -> None:
+def test_a_test_pool_is_randomised_and_not_for_training() -> None:
     train = [entry for entry in shipped().values() if entry["use"] == "train"]
     test = [entry for entry in shipped().values() if entry["use"] == "test"]
     assert train
@@ -106,7 +106,7 @@ def test_they_hold_what_their_manifest_says(unpacked: Path, holds: list[LoggedHo
     assert len(jobs) >= 0.99 * len(truth)
 
 
-def test_nothing_in_them_names_a_machine_or_tells_the_scenario(unpacked: Path) -> None:
+def test_nothing_in_them_names_a_machine_or_the_scenario(unpacked: Path) -> None:
     scenarios = re.compile("|".join(name for name in load_scenarios() if "_" in name))
     for path in (p for p in unpacked.rglob("*") if p.is_file()):
         text = path.read_text()

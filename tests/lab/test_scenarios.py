@@ -1,4 +1,4 @@
-"""Scenarios: each can be set up, HTCondor takes what it submits, and no name tells which it is."""
+"""Every scenario can be set up, HTCondor accepts its jobs, and no name gives it away."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_says_what_happens_and_why(name: str) -> None:
 def test_a_cause_that_ends_is_transient_and_ends_after_it_began(name: str, world: LabWorld) -> None:
     for number in range(1, 9):
         _, cause = set_up(name, world, number)
-        assert cause.what
+        assert cause.description
         if cause.ends is not None:
             assert cause.transient
             assert world.clock() < cause.ends < world.clock() + 1000
@@ -74,7 +74,7 @@ def test_htcondor_accepts_the_submit_description_of_each(world: LabWorld, pool: 
 
 
 def words_of(batch: JobBatch) -> dict[str, list[str]]:
-    """What an observer can see of the names in a batch, by kind."""
+    """Return the names in a batch that an observer can see, by kind."""
     files = [re.split(r"[/=\"]", name)[-1] for name in [*batch.inputs, *batch.outputs]]
     return {
         "program": [batch.program],
@@ -96,7 +96,7 @@ def mutual_information(pairs: list[tuple[str, str]]) -> float:
     )
 
 
-def test_names_do_not_tell_the_scenario(world: LabWorld) -> None:
+def test_names_do_not_give_the_scenario_away(world: LabWorld) -> None:
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
     number = 0
     for name in SCENARIOS:

@@ -1,4 +1,4 @@
-"""The simulator: HTCondor's own format, the profile's numbers, the same bytes for a seed."""
+"""The simulator writes HTCondor's format, meets its profile, and repeats itself for a seed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
 
 def test_the_default_profile_comes_out_as_the_ospool_reports_it(result: SimulationResult) -> None:
     measured = result.comparison(Profile.read().targets)
-    # Less than half a day of jobs, of which one cluster can be a sixth.
+    # This is less than half a day of jobs, and one cluster can be a sixth of it.
     for name, tolerance in (
         ("jobs_per_day", 0.2),
         ("held_share", 0.15),
@@ -83,7 +83,7 @@ def test_the_counts_it_reports_are_those_in_the_log(
     assert Counter(hold.outcome for hold in holds) == result.outcomes
 
 
-def test_events_stand_in_the_order_of_time(result: SimulationResult) -> None:
+def test_events_are_in_time_order(result: SimulationResult) -> None:
     stamps = re.findall(
         r"^\d{3} \(\d+\.\d+\.\d+\) (\S+ \S+)",
         (result.directory / "ap1" / "EventLog").read_text(),
@@ -109,7 +109,7 @@ def test_the_truth_names_every_held_job_and_its_cause(
     assert {row["transient"] for row in rows.values()} == {True, False}
 
 
-def test_no_cause_succeeds_that_cannot_and_the_same_reason_goes_both_ways(
+def test_permanent_causes_never_succeed_and_the_same_reason_goes_both_ways(
     result: SimulationResult, holds: list[LoggedHold]
 ) -> None:
     rows = {
@@ -163,7 +163,7 @@ SAYS_ANYTHING = {9: (1,), 12: (1,), 13: (1,), 21: (1,)}  # event -> lines of fre
 
 
 def layout_of(event: str) -> tuple[str, ...]:
-    """An event with numbers, names and free text taken out; tabs and words stay."""
+    """Return an event without numbers, names and free text; keep tabs and words."""
     kind = int(event[:3])
     lines = event.split("\n")
     shapes = []
@@ -196,10 +196,10 @@ def test_each_kind_of_event_is_laid_out_as_in_a_real_log(result: SimulationResul
     assert set(ours) == {0, 1, 4, 5, 6, 9, 12, 13, 21, 40}
     strange = {}
     for kind, layouts in ours.items():
-        if kind == 0:  # the real ones have no batch name in these logs
+        if kind == 0:  # the real logs here have no batch name
             layouts = {layout[:1] for layout in layouts}
         known = real[kind] if kind != 0 else {layout[:1] for layout in real[kind]}
-        # A job that ran longer or shorter has more or fewer rows in its table of usage.
+        # The usage table has more or fewer rows, depending on how long the job ran.
         known_lines = {line for layout in known for line in layout}
         for layout in layouts:
             unknown = [line for line in layout if line not in known_lines]
@@ -222,7 +222,7 @@ def test_the_table_of_usage_is_aligned_as_htcondor_does(result: SimulationResult
         assert {line.index(":") for line in table} == {25}
 
 
-def test_dates_without_a_year_and_several_access_points_can_be_had(tmp_path: Path) -> None:
+def test_dates_without_a_year_and_several_access_points_are_possible(tmp_path: Path) -> None:
     profile = changed_profile(
         tmp_path,
         lambda text: text.replace("iso_dates = true", "iso_dates = false").replace(
@@ -273,7 +273,7 @@ def test_a_wrong_profile_is_refused_with_the_reason(
         changed_profile(tmp_path, change)
 
 
-def test_a_directory_in_use_is_not_written_over(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(UsageError, match="not empty"):
         simulate(10, 1, tmp_path, Profile.read())

@@ -1,4 +1,4 @@
-"""Lab data for models: the truth may clean what is learned from, never what is judged by."""
+"""The truth may clean training data, never test data."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def test_a_simulated_test_set_has_the_features_that_its_log_gives(tmp_path: Path
 
 
 def test_nobody_repaired_anything_in_the_randomised_recording() -> None:
-    """So that its features are the same with the truth and without."""
+    """Its features are therefore the same with and without the truth."""
     assert not recorded(RANDOMISED).data.changed.any()

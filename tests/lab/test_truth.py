@@ -1,4 +1,4 @@
-"""Outcomes as the lab's own reading of the log finds them."""
+"""The lab reads outcomes from the log by itself."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rotated_files_are_read_oldest_first(tmp_path: Path) -> None:
     assert names == ["EventLog.10", "EventLog.2", "EventLog.1", "EventLog"]
 
 
-def test_a_hold_on_a_point_in_trouble_is_told_apart(tmp_path: Path) -> None:
+def test_a_hold_on_a_point_in_trouble_is_recognised(tmp_path: Path) -> None:
     log = write_log(
         tmp_path / "EventLog",
         "012 (001.000.000) 2026-01-01 10:00:30 Job was held.\n\tError from slot1_1@node03@h: "

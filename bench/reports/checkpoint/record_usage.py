@@ -1,8 +1,8 @@
-"""Record what jobs use, sample by sample, on a real pool: half of them come to a bad end.
+"""Record the usage of jobs on a real pool, sample by sample; about half of the jobs fail.
 
     python bench/reports/checkpoint/record_usage.py OUT.jsonl[.xz] [--jobs-of-a-kind 20]
 
-One line per job: its kind, whether it failed and of what, the sampling interval, the samples.
+Writes one line per job: its kind, whether and why it failed, the sampling interval, the samples.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ queue
 
 
 def outcome(ad: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether the job failed, and of what."""
+    """Return whether the job failed, and why."""
     if ad["JobStatus"] == JobStatus.HELD:
         if ad["HoldReasonCode"] == 47:
             return True, "time"
@@ -64,7 +64,7 @@ def outcome(ad: dict[str, Any]) -> tuple[bool, str]:
 
 
 def record(out: Path, jobs_of_a_kind: int) -> int:
-    """Run the jobs and write down what they used; return how many."""
+    """Run the jobs and write their usage; return how many jobs ran."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         Pool(execution_points=(ExecutionPoint("ep1", cpus=20),)) as pool,

@@ -1,9 +1,11 @@
-"""Measure all that docs/checkpoint-results.md states, and write that page.
+"""Measure the figures of docs/checkpoint-results.md, and write that page.
 
-    python bench/reports/checkpoint/results.py [--jobs 2000] [--only simulate,model,pool,cost]
+    python bench/reports/checkpoint/results.py --data DIR [--jobs N] [--only PART,PART]
 
-Takes some ten minutes on two cores. Parts that are left out keep what they said before: each
-part is kept in a JSON file next to this one's data.
+--data names the directory of the public tables: CTC-SP2-1996-3.1-cln.swf.xz,
+KTH-SP2-1996-2.1-cln.swf.xz and purdue-usage-20k.csv.xz. The parts `simulate` and `model` read
+them and leave out a table that is missing; `pool` and `cost` do not need them. All parts take
+about ten minutes on two cores. Parts that are not run keep their figures in figures.json.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from condor_checkpoint import plot, simulate, traces
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-WORKLOADS = ROOT.parent / "shared/data/workloads"
 PAGE = ROOT / "docs/checkpoint-results.md"
 PICTURE = ROOT / "docs/checkpoint-results.svg"
 FIGURES = HERE / "figures.json"
@@ -63,16 +64,19 @@ def one_cell(task: tuple[str, float, float, dict[str, float], int]) -> dict[str,
 @functools.cache
 def find_trace(name: str) -> traces.Trace:
     """Return a trace, read once in each process."""
-    return traces.find_trace(str(WORKLOADS / name) if name.endswith(".xz") else name)
+    return traces.find_trace(name)
 
 
-def measure_simulate(jobs: int) -> dict[str, Any]:
-    """Run every grid; tables that are not on this machine are left out."""
-    found = {}
+def measure_simulate(jobs: int, data: Path) -> dict[str, Any]:
+    """Run every grid; leave out replays whose table is missing."""
+    cells = {}
     with multiprocessing.Pool(2) as pool:
         for title, (trace, settings, lead, share) in GRIDS.items():
-            if trace.endswith(".xz") and not (WORKLOADS / trace).exists():
-                continue
+            if trace.endswith(".xz"):
+                if not (data / trace).exists():
+                    print(f"{data / trace}: missing; left out", file=sys.stderr)
+                    continue
+                trace = str(data / trace)
             tasks = [
                 (
                     trace,
@@ -84,27 +88,29 @@ def measure_simulate(jobs: int) -> dict[str, Any]:
                 for mtbf in simulate.MTBFS
                 for cost in simulate.COSTS
             ]
-            found[title] = pool.map(one_cell, tasks, chunksize=1)
+            cells[title] = pool.map(one_cell, tasks, chunksize=1)
             print(title, file=sys.stderr)
-    return found
+    return cells
 
 
-def measure_model(jobs: int) -> dict[str, Any]:
-    """Train on the recorded usage; judge the public table of usage."""
+def measure_model(jobs: int, data: Path) -> dict[str, Any]:
+    """Train on the recorded usage; evaluate on the public table of usage."""
     from condor_advice.model import checkpoint_risk as usage
 
     with tempfile.TemporaryDirectory() as directory:
         report = usage.train(
             [HERE / "usage.jsonl.xz"], Path(directory, "model.json"), leave_out=usage.LABORATORY
         )
-    found = {"recorded": report}
-    table = WORKLOADS / "purdue-usage-20k.csv.xz"
+    reports = {"recorded": report}
+    table = data / "purdue-usage-20k.csv.xz"
     if table.exists():
-        found["table"] = usage.evaluate_table(table)
-    return found
+        reports["table"] = usage.evaluate_table(table)
+    else:
+        print(f"{table}: missing; left out", file=sys.stderr)
+    return reports
 
 
-def measure_pool(jobs: int) -> dict[str, Any]:
+def measure_pool(jobs: int, data: Path) -> dict[str, Any]:
     """Run the same mix of jobs with and without the hook, as the tests do."""
     from condor_advice.lab.pool import Pool
 
@@ -119,15 +125,15 @@ def measure_pool(jobs: int) -> dict[str, Any]:
         return {name: {"lost": mix.lost(name), "steps": len(mix.steps(name))} for name in mix.ads}
 
 
-def measure_cost(jobs: int) -> dict[str, Any]:
-    """Run the benchmarks."""
+def measure_cost(jobs: int, data: Path) -> dict[str, Any]:
+    """Run the benchmarks of the hook."""
     done = subprocess.run(
         [sys.executable, ROOT / "bench/checkpoint.py"], capture_output=True, text=True, check=True
     )
     return {line["benchmark"]: line for line in map(json.loads, done.stdout.splitlines())}
 
 
-MEASURE: dict[str, Callable[[int], dict[str, Any]]] = {
+MEASURE: dict[str, Callable[[int, Path], dict[str, Any]]] = {
     "simulate": measure_simulate,
     "model": measure_model,
     "pool": measure_pool,
@@ -136,18 +142,18 @@ MEASURE: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table."""
+    """Return the lines of a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def percent(value: float, digits: int = 2) -> str:
-    """Write a share in percent."""
+    """Format a share in percent."""
     return f"{100 * value:.{digits}f}"
 
 
-def write_simulate(found: dict[str, Any]) -> list[str]:
-    """Tell how the policies did."""
+def write_simulate(figures: dict[str, Any]) -> list[str]:
+    """Describe how the policies compare."""
     lines = [
         "## Policies, simulated",
         "",
@@ -161,7 +167,7 @@ def write_simulate(found: dict[str, Any]) -> list[str]:
         f"![Waste by policy]({PICTURE.name})",
         "",
     ]
-    for title, cells in found.items():
+    for title, cells in figures.items():
         lines += [f"### {title}", ""]
         first = cells[0]
         lines += [
@@ -191,7 +197,7 @@ def write_simulate(found: dict[str, Any]) -> list[str]:
 
 
 def verdict(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """Say how the cells compare with the targets."""
+    """Compare the cells with the targets."""
     worse, beaten = [], []
     for cell in cells:
         waste = cell["waste"]
@@ -217,9 +223,9 @@ def verdict(cells: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def write_model(found: dict[str, Any]) -> list[str]:
-    """Tell how good the risk model is."""
-    report = found["recorded"]
+def write_model(reports: dict[str, Any]) -> list[str]:
+    """Describe how good the risk model is."""
+    report = reports["recorded"]
     lines = [
         "## The risk model",
         "",
@@ -234,18 +240,18 @@ def write_model(found: dict[str, Any]) -> list[str]:
     ]
     rows = []
     for name in ("trees", "trends", "combined"):
-        one = report[name]
-        lead = one["median_lead_intervals"]
+        scores = report[name]
+        lead = scores["median_lead_intervals"]
         rows.append(
             [
                 name,
-                f"{one['roc_auc']:.3f}",
-                f"{one['pr_auc']:.3f}",
-                f"{one['recall']:.2f}",
-                f"{one['precision']:.2f}",
+                f"{scores['roc_auc']:.3f}",
+                f"{scores['pr_auc']:.3f}",
+                f"{scores['recall']:.2f}",
+                f"{scores['precision']:.2f}",
                 f"{lead:.0f} samples" if lead is not None else "",
-                f"{one['false_alarms_per_1000_samples']:.1f}",
-                f"{one['false_alarms_per_hour']:.0f}",
+                f"{scores['false_alarms_per_1000_samples']:.1f}",
+                f"{scores['false_alarms_per_hour']:.0f}",
             ]
         )
     random = report["random_split"]
@@ -269,8 +275,8 @@ def write_model(found: dict[str, Any]) -> list[str]:
         "The laboratory is not your pool: the hook is told half of the measured recall.",
         "",
     ]
-    if "table" in found:
-        judged = found["table"]
+    if "table" in reports:
+        judged = reports["table"]
         lines += [
             f"On a public table of the mean usage of {judged['rows']} jobs "
             f"({percent(judged['base_rate'], 1)} % failed; no time in it, so no lead times and no "
@@ -300,11 +306,11 @@ def write_model(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def write_pool(found: dict[str, Any]) -> list[str]:
-    """Tell what was lost on the pool."""
-    rows = [[name, f"{one['steps']}", f"{one['lost']:.1f}"] for name, one in found.items()]
+def write_pool(figures: dict[str, Any]) -> list[str]:
+    """Describe what was lost on the pool."""
+    rows = [[name, f"{job['steps']}", f"{job['lost']:.1f}"] for name, job in figures.items()]
     with_hook, without = (
-        sum(found[f"{kind}-{how}"]["lost"] for kind in ("leak", "evicted"))
+        sum(figures[f"{kind}-{how}"]["lost"] for kind in ("leak", "evicted"))
         for how in ("hook", "plain")
     )
     return [
@@ -322,11 +328,15 @@ def write_pool(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def write_cost(found: dict[str, Any]) -> list[str]:
-    """Tell what the hook costs."""
+def write_cost(figures: dict[str, Any]) -> list[str]:
+    """Describe what the hook costs."""
     rows = [
-        [name, f"{one['value']:g} {one['unit']}", f"{one['target']:g}" if "target" in one else ""]
-        for name, one in found.items()
+        [
+            name,
+            f"{result['value']:g} {result['unit']}",
+            f"{result['target']:g}" if "target" in result else "",
+        ]
+        for name, result in figures.items()
     ]
     head = ["benchmark", "measured", "target (below)"]
     return ["## What the hook costs", "", *table(head, rows), ""]
@@ -336,15 +346,21 @@ WRITE = {"simulate": write_simulate, "model": write_model, "pool": write_pool, "
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure the chosen parts, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=3000)
-    parser.add_argument("--only", default=",".join(MEASURE))
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the public tables")
+    parser.add_argument("--jobs", type=int, default=3000, help="in each cell [%(default)s]")
+    parser.add_argument("--only", default=",".join(MEASURE), help="parts to run [%(default)s]")
     arguments = parser.parse_args()
+    parts = arguments.only.split(",")
+    if unknown := sorted({*parts} - {*MEASURE}):
+        parser.error(f"--only: no part {', '.join(unknown)}; the parts are {', '.join(MEASURE)}")
+    if arguments.data is None and {*parts} & {"simulate", "model"}:
+        parser.error("simulate and model need --data DIR; or name other parts with --only")
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    for part in arguments.only.split(","):
+    for part in parts:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        figures[part] = {"date": today, "found": MEASURE[part](arguments.jobs)}
+        figures[part] = {"date": today, "found": MEASURE[part](arguments.jobs, arguments.data)}
         FIGURES.write_text(json.dumps(figures) + "\n")
     lines = [
         "# Checkpoints: what was measured",

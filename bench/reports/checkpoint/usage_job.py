@@ -1,4 +1,4 @@
-"""A job of a given character: leaks, fills its disk, overruns, crashes, or behaves.
+"""A job of a given kind: it leaks, fills its disk, overruns, crashes, or behaves.
 
     python usage_job.py KIND SEED MEMORY_LIMIT_MB DISK_LIMIT_MB SECONDS
 
@@ -18,13 +18,13 @@ STEP = 0.2
 
 
 def main() -> None:
-    """Be that job."""
+    """Run as a job of the given kind."""
     kind, seed, memory_limit, disk_limit, seconds = sys.argv[1], *map(int, sys.argv[2:6])
     rng = random.Random(f"{kind} {seed}")
     held: list[bytearray] = []
     begun = time.monotonic()
     start = rng.uniform(0.05, 0.3) * seconds  # work before anything happens
-    room = memory_limit - 35  # what two interpreters take
+    room = memory_limit - 35  # without the memory of two interpreters
     rate = room / (seconds - start) * rng.uniform(1.3, 2.5)  # reaches the limit before the end
     level = rng.uniform(0.4, 0.8) * room
     crash_at = rng.uniform(0.2, 0.9) * seconds
@@ -41,7 +41,7 @@ def main() -> None:
             grown = max(0.0, now - start)
             if kind == "leak":
                 hold_megabytes(rate * grown)
-            elif kind == "bursts":  # the same leak, in lumps
+            elif kind == "bursts":  # the same leak, in steps
                 hold_megabytes(rate * saw / 2 * int(grown / (saw / 2)))
             elif kind == "disk":
                 write_up_to(file, (disk_limit * MEGABYTE) * 1.5 * grown / (seconds - start))
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write_up_to(file: object, size: float) -> None:
-    """Make the file so many bytes long."""
+    """Extend the file to this many bytes."""
     missing = int(size) - file.tell()  # type: ignore[attr-defined]
     if missing > 0:
         file.write(os.urandom(missing))  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def write_up_to(file: object, size: float) -> None:
 
 
 def burn(seconds: float) -> None:
-    """Use the processor."""
+    """Use CPU time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1000))

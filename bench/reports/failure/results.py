@@ -2,9 +2,9 @@
 
     python bench/reports/failure/results.py --data DIR [--work DIR] [--trials N] [--seed 0]
 
-DIR of --data holds the logs named below (.swf, .swf.gz or .swf.xz). Every cell's figures are kept
-as JSON in --work, so that an interrupted run goes on where it stopped; cells of another version
-of the code are measured again. Nothing is chosen on the test part.
+--data names the directory of the logs listed below (.swf, .swf.gz or .swf.xz). --work keeps the
+figures of every cell as JSON, so an interrupted run continues where it stopped; cells of another
+version of the code are measured again. Nothing is chosen on the test part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SPLIT = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A public log: its states that mean failure, and what others reached on it."""
+    """A public log, the states that mean failure in it, and figures of others."""
 
     name: str
     file: str
@@ -81,16 +81,13 @@ LOGS = (
 HORIZONS = tuple(Horizon)
 
 
-# A version is the last change of what the figures depend on.
+# What the figures depend on; the last commit that changed any of it is the version.
 SOURCES = (
-    "bench/failure",
+    "bench/reports/failure",
     "gather/workloads",
     "preprocess/jobs/history.py",
     "preprocess/jobs/horizons.py",
-    "model/failure/anomaly.py",
-    "model/failure*.py",
-    "model/failure/profiles.py",
-    "model/size*.py",
+    "model/failure",
 )
 
 
@@ -102,9 +99,9 @@ def measure(
     version: str,
     accept: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the figures of one log, cell by cell, from `work` where they are of this version.
+    """Return the figures of one log, cell by cell; reuse those in `work` of this version.
 
-    Cells of the versions in `accept` are taken as well.
+    Cells of the versions in `accept` are reused as well.
     """
     labels = Labels(failed=log.failed)
     read = lru_cache(partial(_read, log, data))
@@ -112,54 +109,54 @@ def measure(
     def cell(name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         kept = work / f"{log.name}-{name}.json"
         if kept.exists():
-            found: dict[str, Any] = json.loads(kept.read_text())
-            if found["version"] in (version, *accept):
-                return found
+            figures: dict[str, Any] = json.loads(kept.read_text())
+            if figures["version"] in (version, *accept):
+                return figures
         began = time.process_time()
-        found = compute() | {
+        figures = compute() | {
             "version": version,
             "day": _today(),
             "trials": settings.trials,
             "cpu_seconds": round(time.process_time() - began, 1),
         }
-        kept.write_text(json.dumps(found))
-        print(time.strftime("%H:%M:%S"), log.name, name, found["cpu_seconds"], "s", flush=True)
-        return found
+        kept.write_text(json.dumps(figures))
+        print(time.strftime("%H:%M:%S"), log.name, name, figures["cpu_seconds"], "s", flush=True)
+        return figures
 
     def horizon_cell(table: Callable[[], JobTable], horizon: Horizon) -> dict[str, Any]:
-        # Trees over the end of a job are deep, and a trial of them costs as much as three.
+        # With the end of a job known, trees grow deep, and one trial costs as much as three.
         trials = settings.trials // 3 + 1 if horizon is Horizon.POST_MORTEM else settings.trials
         report, _ = evaluate(table(), [horizon], labels, SPLIT, replace(settings, trials=trials))
         report["horizons"][str(horizon)]["trials"] = trials
         return report
 
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for horizon in HORIZONS:
         report = cell(horizon, partial(horizon_cell, read, horizon))
         report["horizons"][horizon]["version"] = report["version"]
         print(log.name, horizon, f"{report['horizons'][horizon]['roc_auc']:.4f}", flush=True)
-        found = {**report, "horizons": {**found.get("horizons", {}), **report["horizons"]}}
+        figures = {**report, "horizons": {**figures.get("horizons", {}), **report["horizons"]}}
     if log.never_started:
         report = cell(
             "every-job", partial(horizon_cell, lambda: _as_if_started(read()), Horizon.START)
         )
-        found["every_job_at_start"] = report["horizons"][Horizon.START]
+        figures["every_job_at_start"] = report["horizons"][Horizon.START]
     if log.studies:
-        found |= cell(
+        figures |= cell(
             "studies",
             lambda: extras(
                 read(),
                 labels,
                 SPLIT,
                 settings,
-                found,
+                figures,
                 compare=True,
                 online=True,
                 sizes=True,
                 profiles=True,
             )[0],
         )
-    return found
+    return figures
 
 
 def _read(log: Log, data: Path) -> JobTable:
@@ -170,8 +167,8 @@ def _read(log: Log, data: Path) -> JobTable:
 def _as_if_started(table: JobTable) -> JobTable:
     """Let jobs that were cancelled in the queue start at that moment.
 
-    Figures that ask "at start" about every job of a log were made so. It is not what we call
-    start: the moment of the question is then the moment of the cancellation.
+    Published figures that ask "at start" about every job of a log do this. It is not our
+    horizon `start`: for these jobs the question is asked at the moment of the cancellation.
     """
     start = np.where(np.isfinite(table["start_time"]), table["start_time"], table["end_time"])
     return replace(table, numbers={**table.numbers, "start_time": start})
@@ -227,8 +224,8 @@ def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
             {
                 **report,
                 "horizons": {
-                    name: one
-                    for name, one in report["horizons"].items()
+                    name: scores
+                    for name, scores in report["horizons"].items()
                     if name != Horizon.POST_MORTEM
                 },
             }
@@ -237,15 +234,15 @@ def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
     ]
     lines += [
         "Trials: "
-        + ", ".join(f"{name} {one['trials']}" for name, one in report["horizons"].items())
+        + ", ".join(f"{name} {scores['trials']}" for name, scores in report["horizons"].items())
         + ".",
         "",
     ]
     verdicts = []
     for horizon, wanted in log.reference.items():
-        one = report["horizons"].get(horizon)
-        if one:
-            verdicts.append(f"{horizon} {one['roc_auc']:.3f} against {wanted:.3f}")
+        scores = report["horizons"].get(horizon)
+        if scores:
+            verdicts.append(f"{horizon} {scores['roc_auc']:.3f} against {wanted:.3f}")
     lines += [
         f"Against an earlier quick study (ROC AUC): {'; '.join(verdicts)}. F1 of the "
         f"last-outcome rule in that study: {log.last_outcome_f1:.2f}.",
@@ -287,7 +284,7 @@ def _log_section(log: Log, report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _compare(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _compare(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = [
         "### Few failures: ways compared at submit",
         "",
@@ -300,31 +297,33 @@ def _compare(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     return (
         lines
         + [
-            f"| {name} | {one['labels']:.0f} | {one['roc_auc']:.3f} | {one['pr_auc']:.3f} "
-            f"| {one['f1']:.3f} | {one['precision']:.3f} | {one['recall']:.3f} |"
-            for name, one in found.items()
+            f"| {name} | {scores['labels']:.0f} | {scores['roc_auc']:.3f} | {scores['pr_auc']:.3f} "
+            f"| {scores['f1']:.3f} | {scores['precision']:.3f} | {scores['recall']:.3f} |"
+            for name, scores in figures.items()
         ]
         + [""]
     )
 
 
-def _online(found: Mapping[str, Any]) -> list[str]:
-    worst = min((one["retrained_roc_auc"] for one in found["stretches"]), default=float("nan"))
+def _online(figures: Mapping[str, Any]) -> list[str]:
+    worst = min(
+        (stretch["retrained_roc_auc"] for stretch in figures["stretches"]), default=float("nan")
+    )
     return [
         "### Online, at submit",
         "",
-        f"Predict {found['every_days']:.0f} days, then learn from what ended: ROC AUC "
-        f"{found['retrained_roc_auc']:.3f} over {found['jobs']} jobs, against "
-        f"{found['fixed_roc_auc']:.3f} for the model trained once at the split (PR AUC "
-        f"{found['retrained_pr_auc']:.3f} against {found['fixed_pr_auc']:.3f}); worst stretch "
+        f"Predict {figures['every_days']:.0f} days, then learn from what ended: ROC AUC "
+        f"{figures['retrained_roc_auc']:.3f} over {figures['jobs']} jobs, against "
+        f"{figures['fixed_roc_auc']:.3f} for the model trained once at the split (PR AUC "
+        f"{figures['retrained_pr_auc']:.3f} against {figures['fixed_pr_auc']:.3f}); worst stretch "
         f"{worst:.3f}.",
         "",
     ]
 
 
-def _sizes(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _sizes(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["### Sizes", ""]
-    for target in found:
+    for target in figures:
         lines += [
             f"`{target['target']}`, {target['jobs']} test jobs. Waste: allocated beyond use, over "
             "use. Under-allocated: share of jobs that used more than the size. `corrected`: moved "
@@ -336,21 +335,22 @@ def _sizes(found: Sequence[Mapping[str, Any]]) -> list[str]:
             "|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {name} | {one['answered']:.2f} | {one['mape']:.0f} | {one['median_ape']:.0f} "
-            f"| {one['waste']:.2f} | {one['under_allocated']:.3f} |"
-            for name, one in target["rules"].items()
+            f"| {name} | {scores['answered']:.2f} | {scores['mape']:.0f} "
+            f"| {scores['median_ape']:.0f} | {scores['waste']:.2f} "
+            f"| {scores['under_allocated']:.3f} |"
+            for name, scores in target["rules"].items()
         ]
         lines.append("")
     return lines
 
 
-def _profiles(found: Mapping[str, Any]) -> list[str]:
+def _profiles(figures: Mapping[str, Any]) -> list[str]:
     lines = [
         "### Job profiles",
         "",
-        f"{found['components']} profiles by BIC. As further features at submit: ROC AUC "
-        f"{found['as_features']['roc_auc_with']:.3f} with, "
-        f"{found['as_features']['roc_auc_without']:.3f} without.",
+        f"{figures['components']} profiles by BIC. As further features at submit: ROC AUC "
+        f"{figures['as_features']['roc_auc_with']:.3f} with, "
+        f"{figures['as_features']['roc_auc_without']:.3f} without.",
         "",
         "| profile | jobs | users | median run s | median request s | median cores "
         "| submits/h of the user | failed |",
@@ -359,11 +359,11 @@ def _profiles(found: Mapping[str, Any]) -> list[str]:
     return (
         lines
         + [
-            f"| {one['profile']} | {one['jobs']} | {one['users']} "
-            f"| {one['median_run_seconds']:.0f} "
-            f"| {one['median_requested_seconds']:.0f} | {one['median_cpus']:.0f} "
-            f"| {one['user_submits_per_hour']:.1f} | {one['failed']:.3f} |"
-            for one in found["table"]
+            f"| {profile['profile']} | {profile['jobs']} | {profile['users']} "
+            f"| {profile['median_run_seconds']:.0f} "
+            f"| {profile['median_requested_seconds']:.0f} | {profile['median_cpus']:.0f} "
+            f"| {profile['user_submits_per_hour']:.1f} | {profile['failed']:.3f} |"
+            for profile in figures["table"]
         ]
         + [""]
     )
@@ -373,20 +373,20 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def _post_mortem_row(name: str, one: Mapping[str, Any]) -> str:
-    figures = [f"{one[figure]:.3f}" for figure in ("accuracy", "recall", "precision", "f1")]
-    return f"| {' | '.join([name, *figures])} |"
+def _post_mortem_row(name: str, scores: Mapping[str, Any]) -> str:
+    cells = [f"{scores[figure]:.3f}" for figure in ("accuracy", "recall", "precision", "f1")]
+    return f"| {' | '.join([name, *cells])} |"
 
 
 def _versions(results: Mapping[str, Mapping[str, Any]], version: str) -> str:
-    """Say of which version the figures are, and which are older."""
+    """Name the version of the figures, and the cells that are older."""
     older: dict[str, list[str]] = {}
     versions = set()
     for name, report in results.items():
-        for horizon, one in report["horizons"].items():
-            versions.add(one["version"])
-            if one["version"] != version:
-                older.setdefault(one["version"], []).append(f"{name} {horizon}")
+        for horizon, scores in report["horizons"].items():
+            versions.add(scores["version"])
+            if scores["version"] != version:
+                older.setdefault(scores["version"], []).append(f"{name} {horizon}")
     if len(versions) == 1:
         return versions.pop()
     return version + "".join(
@@ -396,28 +396,28 @@ def _versions(results: Mapping[str, Mapping[str, Any]], version: str) -> str:
 
 def _version() -> str:
     git = ["git", "-C", str(ROOT)]
-    found = subprocess.run(
+    last_change = subprocess.run(
         [*git, "log", "-1", "--format=%h", "--", *SOURCES], capture_output=True, text=True
     )
     clean = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *SOURCES]).returncode == 0
-    return (found.stdout.strip() or "unknown") + ("" if clean else " with changes")
+    return (last_change.stdout.strip() or "unknown") + ("" if clean else " with changes")
 
 
 def main() -> None:
     """Measure what is missing, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the public logs")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "failure-results")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results-failures.md")
     parser.add_argument(
-        "--trials", type=int, default=TrainSettings().trials, help="of each search [%(default)s]"
+        "--trials", type=int, default=TrainSettings().trials, help="in each search [%(default)s]"
     )
     parser.add_argument(
         "--accept",
         action="append",
         default=[],
         metavar="VERSION",
-        help="an earlier version whose figures this one does not change",
+        help="also reuse the figures of this earlier version",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
@@ -440,7 +440,7 @@ def main() -> None:
         if not arguments.log or log.name in arguments.log
     }
     arguments.out.write_text(page(results, settings, version))
-    print(f"written to {arguments.out}")
+    print(f"wrote {arguments.out}")
 
 
 if __name__ == "__main__":

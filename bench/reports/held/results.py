@@ -2,9 +2,9 @@
 
     python bench/reports/held/results.py [--quick] [--json FILE] [--from FILE]
 
-Trains on the recordings that are for training, and on simulated logs; tests on the one that is
-for testing, in which every hold was released, on a simulated access point of another kind with
-other wordings, and on scenario families that were left out of training. Seeds are fixed.
+Trains on the training recordings and on simulated logs. Tests on the test recording, in which
+every hold was released; on a simulated access point of another kind with other wording; and on
+scenario families that were left out of training. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from condor_advice.model.metrics import brier, roc_auc
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "results-held.md"
 OTHER = Path(__file__).with_name("other_site.toml")
-TODAY = "rules and outcomes"  # two baselines put together: what answers without a model
+TODAY = "rules and outcomes"  # two baselines combined, which answer when there is no model
 SINGLE = tuple(name for name in BASELINES if name != TODAY)
 OTHER_JOBS, OTHER_SEED = 40_000, 77
 SEED = 0
@@ -52,7 +52,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def training_data(simulated_jobs: int) -> tuple[HeldData, Floats, list[Lab]]:
-    """Return what the shipped model is trained on, with weights, and the recordings alone."""
+    """Return the shipped model's training data with weights, and the recordings alone."""
     labs = [recorded(name) for name in training_recordings()]
     parts = [lab.data for lab in labs]
     weights = [np.ones(len(part)) for part in parts]
@@ -68,11 +68,11 @@ def answers_of(model: HeldModel, data: HeldData) -> Floats:
 
 
 def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained]:
-    """Train the model as it is shipped, each part alone, and the stack without one thing."""
+    """Train the shipped model, single parts, and the stack with one thing left out."""
     whole = HeldSettings(seed=SEED)
     if quick:
         whole = whole.change("lstm", epochs=2)
-    made = {
+    parts_by_model = {
         "shipped": PART_NAMES,
         "linear alone": ("linear",),
         "trees alone": ("trees",),
@@ -84,29 +84,35 @@ def all_models(data: HeldData, weight: Floats, quick: bool) -> dict[str, Trained
         },
     }
     learned = learn(data, whole, weight=weight, say=_say)
-    found = {name: assemble(learned, whole, parts, "shipped") for name, parts in made.items()}
+    models = {
+        name: assemble(learned, whole, parts, "shipped") for name, parts in parts_by_model.items()
+    }
     plain = replace(whole, parts=("rules", "linear", "trees"), feature_sets=("few",))
     others = {
         "with propensity weights": replace(plain, propensity=True),
         "repaired jobs taken for failed": replace(plain, repaired_failed=True),
     }
     for name, settings in others.items():
-        found[name] = train(data, settings, "shipped", weight=weight, say=_say)
-    return found
+        models[name] = train(data, settings, "shipped", weight=weight, say=_say)
+    return models
 
 
 def judge_all(
     models: Mapping[str, Trained], training: HeldData, test: HeldData, rounds: int
 ) -> dict[str, Any]:
-    """Judge baselines and models on one test set."""
+    """Evaluate baselines and models on one test set."""
     test = test.take(test.labelled)
     judged = judge.Judged.of(test)
     draws = judged.draws(rounds, SEED)
-    said: dict[str, Floats] = {name: one(training, test) for name, one in BASELINES.items()}
-    said |= {name: answers_of(one.model, test) for name, one in models.items()}
+    answers: dict[str, Floats] = {
+        name: baseline(training, test) for name, baseline in BASELINES.items()
+    }
+    answers |= {name: answers_of(trained.model, test) for name, trained in models.items()}
     shipped = models["shipped"].model
-    sure = shipped.sure(test.features, said["shipped"])
-    said["shipped, rules where it abstains"] = judge.with_the_rules(judged, said["shipped"], sure)
+    sure = shipped.sure(test.features, answers["shipped"])
+    answers["shipped, rules where it abstains"] = judge.with_the_rules(
+        judged, answers["shipped"], sure
+    )
     rate = float(np.mean(training.label[training.labelled] == 1))
     rows = {
         name: judge.with_intervals(
@@ -115,11 +121,11 @@ def judge_all(
             models[name].model.release_above if name in models else rate,
             draws,
         )
-        for name, p in said.items()
+        for name, p in answers.items()
     }
     best_auc = max(SINGLE, key=lambda name: rows[name]["roc_auc"]["value"])
     best_brier = min(SINGLE, key=lambda name: rows[name]["brier"]["value"])
-    p = said["shipped"]
+    p = answers["shipped"]
     return {
         "episodes": len(test),
         "clusters": len(np.unique(test.kin)),
@@ -128,28 +134,28 @@ def judge_all(
         "against": {
             "roc_auc": {
                 "baseline": best_auc,
-                **judge.compare(judged, p, said[best_auc], draws, roc_auc),
+                **judge.compare(judged, p, answers[best_auc], draws, roc_auc),
             },
             "brier": {
                 "baseline": best_brier,
-                **judge.compare(judged, p, said[best_brier], draws, brier, relative=True),
+                **judge.compare(judged, p, answers[best_brier], draws, brier, relative=True),
             },
-            "roc_auc_today": judge.compare(judged, p, said[TODAY], draws, roc_auc),
-            "brier_today": judge.compare(judged, p, said[TODAY], draws, brier, relative=True),
+            "roc_auc_today": judge.compare(judged, p, answers[TODAY], draws, roc_auc),
+            "brier_today": judge.compare(judged, p, answers[TODAY], draws, brier, relative=True),
             "lstm_over_trees": judge.compare(
-                judged, said["trees and LSTM"], said["trees alone"], draws, roc_auc
+                judged, answers["trees and LSTM"], answers["trees alone"], draws, roc_auc
             ),
             "propensity": judge.compare(
                 judged,
-                said["with propensity weights"],
-                said["without lstm"],
+                answers["with propensity weights"],
+                answers["without lstm"],
                 draws,
                 brier,
             ),
             "repaired": judge.compare(
                 judged,
-                said["repaired jobs taken for failed"],
-                said["without lstm"],
+                answers["repaired jobs taken for failed"],
+                answers["without lstm"],
                 draws,
                 brier,
             ),
@@ -170,28 +176,28 @@ def leave_families_out(labs: Sequence[Lab], test: Lab, quick: bool, rounds: int)
     data = join([lab.data for lab in labs])
     family = np.concatenate([lab.family for lab in labs])
     settings = HeldSettings(seed=SEED, parts=("rules", "linear", "trees"), feature_sets=("few",))
-    rows = np.concatenate([[], *(_labelled_of(test, one) for one in np.unique(test.family))])
+    rows = np.concatenate([[], *(_labelled_of(test, name) for name in np.unique(test.family))])
     rows = rows.astype(np.int64)
     p, sure = np.full(len(test.data), np.nan), np.zeros(len(test.data), bool)
-    for one in np.unique(test.family).tolist()[: 2 if quick else None]:
-        chosen = _labelled_of(test, one)
+    for name in np.unique(test.family).tolist()[: 2 if quick else None]:
+        chosen = _labelled_of(test, name)
         if len(chosen) < 10:
             continue
-        model = train(data.take(np.flatnonzero(family != one)), settings, name="part").model
+        model = train(data.take(np.flatnonzero(family != name)), settings, name="part").model
         unseen = test.data.take(chosen)
         answers = model.predict(Inputs.of(unseen))
         p[chosen], sure[chosen] = answers.p_success, answers.sure
-        _say(f"without {one}: done")
+        _say(f"without {name}: done")
     rows = rows[~np.isnan(p[rows])]
     judged = judge.Judged.of(test.data.take(rows))
     draws = judged.draws(rounds, SEED)
     p, sure = p[rows], sure[rows]
     mixed = judge.with_the_rules(judged, p, sure)
     per_family = {}
-    for one in np.unique(test.family[rows]).tolist():
-        own = test.family[rows] == one
+    for name in np.unique(test.family[rows]).tolist():
+        own = test.family[rows] == name
         label = judged.label[own]
-        per_family[one] = {
+        per_family[name] = {
             "episodes": int(own.sum()),
             "succeeded": float(label.mean()),
             "rules_brier": brier(label, judged.rules_p[own]),
@@ -236,7 +242,7 @@ _TITLES = {
 }
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(figures: Mapping[str, Any]) -> str:
     """Return docs/results-held.md."""
     lines = [
         "# Models for held jobs: what they reach",
@@ -245,12 +251,12 @@ def page(found: Mapping[str, Any]) -> str:
         "95 %",
         "intervals from drawing whole clusters again. "
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, "
-        f"{platform.machine()}, {found['seconds']:.0f} s.",
+        f"{platform.machine()}, {figures['seconds']:.0f} s.",
         "",
-        f"Trained on {found['training']['labelled']:,} labelled hold episodes of "
-        f"{', '.join(found['training']['sources'])} "
-        f"({found['training']['released_after_a_repair']:,} releases after a repair and "
-        f"{found['training']['never_released']:,} holds that were never released have no label). "
+        f"Trained on {figures['training']['labelled']:,} labelled hold episodes of "
+        f"{', '.join(figures['training']['sources'])} "
+        f"({figures['training']['released_after_a_repair']:,} releases after a repair and "
+        f"{figures['training']['never_released']:,} holds that were never released have no label). "
         "A simulated episode",
         f"counts {SIMULATED_WEIGHT:g} of a recorded one.",
         "",
@@ -261,33 +267,33 @@ def page(found: Mapping[str, Any]) -> str:
         "nobody has seen.",
     ]
     for key, title in _TITLES.items():
-        lines += ["", f"## {title}", "", *_set_lines(found[key])]
+        lines += ["", f"## {title}", "", *_set_lines(figures[key])]
     lines += ["", "## Scenario families that were left out of training", ""]
-    lines += _family_lines(found["families"])
+    lines += _family_lines(figures["families"])
     lines += ["", "## Parts of the shipped model", ""]
     lines += [
         "Log loss that each part saves, on episodes out of fold: "
-        + ", ".join(f"{part} {gain:+.4f}" for part, gain in found["gains"].items())
+        + ", ".join(f"{part} {gain:+.4f}" for part, gain in figures["gains"].items())
         + ". Weights in the stack: "
-        + ", ".join(f"{part} {weight:.2f}" for part, weight in found["weights"].items())
+        + ", ".join(f"{part} {weight:.2f}" for part, weight in figures["weights"].items())
         + ".",
         "A part whose weight would be below 0.02 is left out of the model.",
         "",
-        f"Calibration, chosen by log loss out of fold: {found['calibration']}.",
+        f"Calibration, chosen by log loss out of fold: {figures['calibration']}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _set_lines(one: Mapping[str, Any]) -> list[str]:
-    against = one["against"]
+def _set_lines(figures: Mapping[str, Any]) -> list[str]:
+    against = figures["against"]
     lines = [
-        f"{one['episodes']:,} episodes of {one['clusters']:,} clusters, of which "
-        f"{one['succeeded']:.1%} succeeded after a release as is.",
+        f"{figures['episodes']:,} episodes of {figures['clusters']:,} clusters, of which "
+        f"{figures['succeeded']:.1%} succeeded after a release as is.",
         "",
         "| model | " + " | ".join(title for title, _ in _COLUMNS.values()) + " |",
         "|---|" + "---|" * len(_COLUMNS),
     ]
-    for name, row in one["models"].items():
+    for name, row in figures["models"].items():
         cells = [
             _form(row[key]["value"], row[key]["interval"], form)
             for key, (_, form) in _COLUMNS.items()
@@ -315,7 +321,7 @@ def _set_lines(one: Mapping[str, Any]) -> list[str]:
             "{:+.1f}",
         )
         + " %.",
-        f"- Calibration error: {one['models']['shipped']['calibration_error']['value']:.3f}; "
+        f"- Calibration error: {figures['models']['shipped']['calibration_error']['value']:.3f}; "
         "the target is at most 0.03.",
         "- What the LSTM adds to the trees, in points of ROC AUC: "
         + _form(
@@ -329,23 +335,26 @@ def _set_lines(one: Mapping[str, Any]) -> list[str]:
         "- Brier score with repaired jobs taken for failed, less without: "
         + _form(against["repaired"]["value"], against["repaired"]["interval"], "{:+.4f}")
         + " (both without the LSTM).",
-        f"- Abstention, at a promised risk of {one['abstention']['risk_promised']:.0%}: "
-        f"answers {one['abstention']['coverage']:.1%} of the episodes, and of these answers "
-        f"{one['abstention']['wrong_among_confident']:.1%} are wrong.",
+        f"- Abstention, at a promised risk of {figures['abstention']['risk_promised']:.0%}: "
+        f"answers {figures['abstention']['coverage']:.1%} of the episodes, and of these answers "
+        f"{figures['abstention']['wrong_among_confident']:.1%} are wrong.",
         "- CPU hours lost: "
-        + ", ".join(f"{name} {hours:.1f}" for name, hours in one["regret"].items())
+        + ", ".join(f"{name} {hours:.1f}" for name, hours in figures["regret"].items())
         + ".",
     ]
     return lines
 
 
-def _family_lines(one: Mapping[str, Any]) -> list[str]:
-    def told(key: str, scale: float, form: str) -> str:
-        return _form(scale * one[key]["value"], [scale * v for v in one[key]["interval"]], form)
+def _family_lines(figures: Mapping[str, Any]) -> list[str]:
+    def show(key: str, scale: float, form: str) -> str:
+        return _form(
+            scale * figures[key]["value"], [scale * v for v in figures[key]["interval"]], form
+        )
 
     return [
         "Trained on the recordings without a family, tested on that family in the randomised",
-        f"recording: {one['episodes']:,} episodes. *Mixed* is the model where it is sure and the",
+        f"recording: {figures['episodes']:,} episodes. "
+        "*Mixed* is the model where it is sure and the",
         "rules (with the outcomes seen so far) where it abstains.",
         "",
         "| family | episodes | succeeded | rules, Brier | model, Brier | mixed, Brier | sure |",
@@ -353,16 +362,16 @@ def _family_lines(one: Mapping[str, Any]) -> list[str]:
         *(
             f"| {name} | {row['episodes']} | {row['succeeded']:.1%} | {row['rules_brier']:.4f} | "
             f"{row['model_brier']:.4f} | {row['mixed_brier']:.4f} | {row['confident']:.1%} |"
-            for name, row in one["families"].items()
+            for name, row in figures["families"].items()
         ),
         "",
-        f"- Brier of mixed against the rules: {told('mixed_brier_over_rules', 100, '{:+.1f}')} %; "
+        f"- Brier of mixed against the rules: {show('mixed_brier_over_rules', 100, '{:+.1f}')} %; "
         "the target is not above 0.",
         f"- Brier of the model alone against the rules: "
-        f"{told('model_brier_over_rules', 100, '{:+.1f}')} %.",
+        f"{show('model_brier_over_rules', 100, '{:+.1f}')} %.",
         f"- ROC AUC of mixed, less that of the rules: "
-        f"{told('mixed_roc_auc_over_rules', 100, '{:+.1f}')} points; of the model alone "
-        f"{told('model_roc_auc_over_rules', 100, '{:+.1f}')}.",
+        f"{show('mixed_roc_auc_over_rules', 100, '{:+.1f}')} points; of the model alone "
+        f"{show('model_roc_auc_over_rules', 100, '{:+.1f}')}.",
     ]
 
 
@@ -375,12 +384,20 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="Little of everything; no page.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write all figures there.")
     parser.add_argument(
-        "--from", type=Path, dest="figures", metavar="FILE", help="Write the page from these."
+        "--quick", action="store_true", help="Measure little of everything; write no page."
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="Also write all figures to this file."
+    )
+    parser.add_argument(
+        "--from",
+        type=Path,
+        dest="figures",
+        metavar="FILE",
+        help="Only write the page, from these figures.",
     )
     arguments = parser.parse_args()
     if arguments.figures:
@@ -401,7 +418,7 @@ def main() -> None:
     )
     real = join([lab.data for lab in labs])
     shipped = models["shipped"]
-    found = {
+    figures = {
         "training": data.summary(),
         "randomised": judge_all(models, real, test.data, rounds),
         "other_site": judge_all(models, real, other.data, rounds),
@@ -412,10 +429,10 @@ def main() -> None:
         "seconds": time.monotonic() - began,
     }
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+        arguments.json.write_text(json.dumps(figures, indent=1))
     if not quick:
-        PAGE.write_text(page(found))
-    _say(page(found))
+        PAGE.write_text(page(figures))
+    _say(page(figures))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from condor_advice.lab.drifting import (
     AFTER_DAYS,
     BEFORE_DAYS,
     CHANGED,
+    FIRST_DAY,
     OTHER_REASONS,
-    START,
     answered,
     episodes,
     profile,
@@ -42,14 +42,14 @@ def signals(data: HeldData) -> dict[str, Signal]:
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return simulated(tmp_path_factory.mktemp("before"), 3, BEFORE_DAYS, profile(START))
+    return simulated(tmp_path_factory.mktemp("before"), 3, BEFORE_DAYS, profile(FIRST_DAY))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_an_access_point_that_goes_on_as_before_raises_no_alarm_at_any_time(
     tmp_path: Path, seed: int
 ) -> None:
-    log = simulated(tmp_path, seed, BEFORE_DAYS + AFTER_DAYS, profile(START))
+    log = simulated(tmp_path, seed, BEFORE_DAYS + AFTER_DAYS, profile(FIRST_DAY))
     for signal in signals(episodes(log)).values():
         assert signal.value is not None
         values = [point.value for point in signal.series]
@@ -97,7 +97,7 @@ def test_a_pool_unlike_the_one_of_training_is_told_to_be_so_from_the_start(
     before: Path, tmp_path: Path
 ) -> None:
     kept = reference(answered(episodes(before), TRAINED_UNTIL))
-    other = simulated(tmp_path / "other", 8, AFTER_DAYS, profile(START, OTHER_REASONS))
+    other = simulated(tmp_path / "other", 8, AFTER_DAYS, profile(FIRST_DAY, OTHER_REASONS))
     [reasons, *_] = assess(kept, Observed.of(episodes(other)))
     assert reasons.drifted
     assert reasons.from_the_start

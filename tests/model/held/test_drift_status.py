@@ -22,8 +22,8 @@ from condor_advice.lab.drifting import (
     AFTER_DAYS,
     BEFORE_DAYS,
     CHANGED,
+    FIRST_DAY,
     OTHER_REASONS,
-    START,
     episodes,
     profile,
     simulated,
@@ -46,7 +46,7 @@ def run(*words: object) -> str:
 def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     work = tmp_path_factory.mktemp("logs")
     return (
-        simulated(work / "before", 3, BEFORE_DAYS, profile(START)),
+        simulated(work / "before", 3, BEFORE_DAYS, profile(FIRST_DAY)),
         simulated(work / "after", 3, AFTER_DAYS, profile(CHANGED, OTHER_REASONS)),
     )
 
