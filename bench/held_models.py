@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from condor_advice.lab.training_data import recorded, training_recordings
-from condor_advice.model.held import lstm
+from condor_advice.model.held import lstm_training
 from condor_advice.model.held.data import HeldData, join
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.held.parts import Inputs
@@ -79,14 +79,14 @@ def _torch_forwards(data: HeldData) -> float:
     """Return the seconds that torch takes for some episodes, one forward pass each."""
     import torch
 
-    settings = lstm.LstmSettings()
+    settings = lstm_training.LstmSettings()
     torch.set_num_threads(1)
     some = data.take(np.arange(FORWARDS))
-    trained = lstm.train(some, some, replace(settings, epochs=1))
-    network = lstm.build(settings)
+    trained = lstm_training.train(some, some, replace(settings, epochs=1))
+    network = lstm_training.build(settings)
     network.load_state_dict({k: torch.from_numpy(v) for k, v in trained.weights.items()})
     network.eval()
-    inputs = lstm.one_by_one(trained, some)
+    inputs = lstm_training.one_by_one(trained, some)
     began = time.perf_counter()
     with torch.no_grad():
         for episode in inputs:

@@ -23,7 +23,7 @@ import numpy as np
 
 from condor_advice.gather.clock import Clock
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
-from condor_advice.preprocess.holds.reasons import hold_reasons
+from condor_advice.preprocess.holds.reason_coverage import hold_reasons
 from condor_advice.preprocess.holds.stream import EpisodeStream
 from condor_advice.preprocess.holds.templates import parse_reason
 from condor_advice.preprocess.holds.timeline import log_timeline

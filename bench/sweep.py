@@ -216,14 +216,14 @@ def twin(plan: SweepPlan) -> None:
     """Train the evicted trial again without interruption, and compare every figure."""
     from condor_advice.dag.episodes import load_split
     from condor_advice.dag.nodes import settings_of
-    from condor_advice.model.held import lstm
+    from condor_advice.model.held import lstm_training
 
     trial = trials_of(plan)[0]
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
     data = load_split(plan.prepared_file(plan.prepared_for(trial.parameters)))
     from dataclasses import replace
 
-    trained = lstm.train(
+    trained = lstm_training.train(
         data["train"],
         data["validation"],
         replace(settings_of(task), epochs=trial.epoch),

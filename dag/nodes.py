@@ -29,7 +29,7 @@ from condor_advice.gather.files import replace_file
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
-    from condor_advice.model.held.lstm import LstmSettings, TrainedLstm
+    from condor_advice.model.held.lstm_training import LstmSettings, TrainedLstm
 
 OUT = Path("out")
 METRICS = ("validation_loss", "validation_roc_auc", "train_loss")
@@ -40,7 +40,7 @@ _NOT_SEARCHED = ("seed", "threads", "max_steps", "keep")
 def trial_parameters() -> dict[str, Any]:
     """Return every parameter that a trial understands, with its default."""
     from condor_advice.dag.plan import PREPROCESSING
-    from condor_advice.model.held.lstm import LstmSettings
+    from condor_advice.model.held.lstm_training import LstmSettings
 
     defaults = LstmSettings()
     network = {setting.name: getattr(defaults, setting.name) for setting in fields(LstmSettings)}
@@ -95,9 +95,9 @@ def check(plan_file: str) -> None:
     free = shutil.disk_usage(".").free // 2**20
     if free < 100:
         raise AdviceError(f"only {free} MB of disk space is free; raise resources.disk_mb")
-    from condor_advice.model.held import lstm
+    from condor_advice.model.held import lstm_training
 
-    lstm.build(lstm.LstmSettings(hidden=4))
+    lstm_training.build(lstm_training.LstmSettings(hidden=4))
     report = {"python": platform.python_version(), "machine": platform.node(), "free_mb": free}
     replace_file(OUT / "check.json", json.dumps(report | versions))
     print(f"ready for this sweep: {report | versions}")
@@ -170,7 +170,7 @@ def trial() -> None:
 def settings_of(task: dict[str, Any]) -> LstmSettings:
     """Return the network's settings for a trial's parameters."""
     from condor_advice.dag.plan import PREPROCESSING
-    from condor_advice.model.held.lstm import LstmSettings
+    from condor_advice.model.held.lstm_training import LstmSettings
 
     parameters = PREPROCESSING | task["parameters"]
     context = parameters["neighbours"] * parameters["neighbour_steps"]
@@ -181,16 +181,16 @@ def settings_of(task: dict[str, Any]) -> LstmSettings:
 
 
 def _train(data: dict[str, HeldData], settings: LstmSettings, state: Path) -> TrainedLstm:
-    from condor_advice.model.held import lstm
+    from condor_advice.model.held import lstm_training
 
-    def check(report: lstm.EpochReport) -> None:
+    def check(report: lstm_training.EpochReport) -> None:
         if not all(math.isfinite(value) for value in report.metrics().values()):
             raise AdviceError(
                 f"the loss was not finite after epoch {report.epoch}; training diverges with these "
                 "parameters"
             )
 
-    return lstm.train(data["train"], data["validation"], settings, state, check)
+    return lstm_training.train(data["train"], data["validation"], settings, state, check)
 
 
 def _epochs_done(states: Path, seeds: list[int]) -> int:

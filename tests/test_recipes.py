@@ -255,7 +255,7 @@ def test_a_feature_column_takes_features_py_alone(copy: Copy) -> None:
         f"kept = KeptEpisodes(Store({store!r}, readonly=True))\n"
         "place = kept.feature_names.index('job_size_reports')\n"
         "print(kept.find(9, 1, 1).features[place])\n"
-        "from condor_advice.model.held.features import SETS\n"
+        "from condor_advice.model.held.derived_columns import SETS\n"
         "print('job_size_reports' in SETS['all'])",
     )
     assert shown.splitlines() == ["1.0", "True"]

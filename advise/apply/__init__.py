@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from condor_advice.advise.apply.options import Acting as Acting
     from condor_advice.advise.apply.options import apply_options as apply_options
 
-MODULES = {
+_EXPORTS = {
     "Acting": "options",
     "action_as_dict": "execute",
     "apply_options": "options",
@@ -22,4 +22,4 @@ MODULES = {
     "reachable_sources": "effects",
 }
 if not TYPE_CHECKING:  # a checker sees the imports above, and refuses names that do not exist
-    __getattr__ = lazily(__name__, MODULES)
+    __getattr__ = lazily(__name__, _EXPORTS)

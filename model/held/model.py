@@ -21,7 +21,7 @@ import numpy.typing as npt
 from condor_advice.model.arrays import Arrays, UnusableModel, save_arrays
 from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held import stack
-from condor_advice.model.held.features import ReasonRates, derive
+from condor_advice.model.held.derived_columns import ReasonRates, derive
 from condor_advice.model.held.parts import (
     MODULES,
     Attribution,

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.features import FEW
+from condor_advice.model.held.derived_columns import FEW
 from condor_advice.model.held.parts import trees
 from condor_advice.model.infer import sigmoid
 from condor_advice.model.metrics import roc_auc

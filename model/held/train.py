@@ -21,11 +21,11 @@ from condor_advice.model.arrays import Arrays, save_arrays
 from condor_advice.model.held import conformal, drift, propensity, stack, thresholds
 from condor_advice.model.held import model as held
 from condor_advice.model.held.data import HeldData
+from condor_advice.model.held.derived_columns import SETS, ReasonRates
 from condor_advice.model.held.drift import Observed
-from condor_advice.model.held.features import SETS, ReasonRates
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.held.parts import MODULES, Fitted, Part, kind_of
-from condor_advice.model.held.training import ONLY_LEARNED, Say, Training, folds_of
+from condor_advice.model.held.training_rows import ONLY_LEARNED, Say, Training, folds_of
 from condor_advice.model.metrics import OF_PROBABILITIES, figures
 from condor_advice.model.registry import manifest
 from condor_advice.model.tracking import Tracker

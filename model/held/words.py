@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.held.features import DERIVED
+from condor_advice.model.held.derived_columns import DERIVED
 from condor_advice.model.infer import sigmoid
 from condor_advice.preprocess.holds.features import HOLD_FEATURES
 from condor_advice.preprocess.holds.tensors import TensorSpec

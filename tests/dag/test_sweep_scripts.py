@@ -213,11 +213,11 @@ def train_here(plan: SweepPlan, seed: int = 0) -> Any:
     from dataclasses import replace
 
     from condor_advice.dag.episodes import load_split
-    from condor_advice.model.held import lstm
+    from condor_advice.model.held import lstm_training
 
     task = json.loads((plan.trial_directory(0) / "in" / "task.json").read_text())
     data = load_split(plan.prepared_file(plan.prepared_for(task["parameters"])))
-    return lstm.train(
+    return lstm_training.train(
         data["train"],
         data["validation"],
         replace(nodes.settings_of(task), seed=seed),

@@ -8,7 +8,7 @@ import numpy as np
 
 from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held import model as held
-from condor_advice.model.held.features import ReasonRates
+from condor_advice.model.held.derived_columns import ReasonRates
 from condor_advice.model.held.model import Abstention, HeldModel
 from condor_advice.model.held.parts.trees import TreePart
 from condor_advice.model.infer import TreeEnsemble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.lstm import Floats, TrainedLstm, build, one_by_one
+from condor_advice.model.held.lstm_training import Floats, TrainedLstm, build, one_by_one
 
 
 def torch_margins(trained: TrainedLstm, data: HeldData) -> Floats:

@@ -20,7 +20,7 @@ from condor_advice.model.arrays import Arrays
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.training import Training
+    from condor_advice.model.held.training_rows import Training
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 
 from condor_advice.model.arrays import Arrays, UnusableModel
 from condor_advice.model.calibration import newton
-from condor_advice.model.held.features import AMOUNTS, DERIVED, amount_rows
+from condor_advice.model.held.derived_columns import AMOUNTS, DERIVED, amount_rows
 from condor_advice.model.held.parts import (
     Attribution,
     Fitted,
@@ -24,8 +24,8 @@ from condor_advice.model.held.words import feature_words
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.features import ReasonRates
-    from condor_advice.model.held.training import Training
+    from condor_advice.model.held.derived_columns import ReasonRates
+    from condor_advice.model.held.training_rows import Training
 
 _COLUMN_RIDGE = 20.0  # in episodes; draws the weight of each column to zero
 

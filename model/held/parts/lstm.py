@@ -1,4 +1,4 @@
-"""The LSTM over a held job's events, as a part; model/held/lstm.py trains the network."""
+"""The LSTM over a held job's events, as a part; model/held/lstm_training.py trains the network."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from condor_advice.model.infer import LstmNetwork
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.lstm import LstmSettings
-    from condor_advice.model.held.training import Training
+    from condor_advice.model.held.lstm_training import LstmSettings
+    from condor_advice.model.held.training_rows import Training
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ def from_arrays(arrays: Arrays, context: PartContext) -> LstmPart:
 
 def default_settings() -> LstmSettings:
     """Return the network's default settings."""
-    from condor_advice.model.held.lstm import LstmSettings
+    from condor_advice.model.held.lstm_training import LstmSettings
 
     return LstmSettings()
 
 
 def train(training: Training) -> Fitted:
     """Train on the other rows of each fold, then on all rows for the median best epoch."""
-    from condor_advice.model.held import lstm
+    from condor_advice.model.held import lstm_training
 
     settings: LstmSettings = training.settings.of("lstm")
     margins = np.full(len(training), np.nan)
     best_epochs = []
     for nth, (kept, left) in enumerate(training.folds()):
         early, late = training.split(kept)
-        trained = lstm.train(
+        trained = lstm_training.train(
             training.take(early),
             training.take(late),
             settings,
@@ -84,7 +84,7 @@ def train(training: Training) -> Fitted:
     training.say(f"LSTM: best after {', '.join(map(str, best_epochs))} epochs")
     epochs = int(np.median(best_epochs))
     everything = np.arange(len(training))
-    network = lstm.train(
+    network = lstm_training.train(
         training.take(everything),
         training.take(training.later(everything)),
         replace(settings, epochs=epochs, patience=0, keep="last"),

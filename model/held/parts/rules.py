@@ -19,7 +19,7 @@ from condor_advice.model.infer import logit
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.training import Training
+    from condor_advice.model.held.training_rows import Training
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from condor_advice.model.arrays import Arrays, UnusableModel
-from condor_advice.model.held.features import DERIVED, SETS, direction
+from condor_advice.model.held.derived_columns import DERIVED, SETS, direction
 from condor_advice.model.held.parts import (
     Attribution,
     Fitted,
@@ -29,8 +29,8 @@ from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
-    from condor_advice.model.held.features import ReasonRates
-    from condor_advice.model.held.training import Training
+    from condor_advice.model.held.derived_columns import ReasonRates
+    from condor_advice.model.held.training_rows import Training
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from held_world import held_world
 
 from condor_advice.model.held.data import CannotTrain
-from condor_advice.model.held.lstm import (
+from condor_advice.model.held.lstm_training import (
     EpochReport,
     LstmSettings,
     NotTheSameTraining,

@@ -16,7 +16,7 @@ from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.training_data import recorded, simulated
 from condor_advice.lab.truth import in_order, read_holds
-from condor_advice.model.held import lstm
+from condor_advice.model.held import lstm_training
 from condor_advice.model.held.repairs import without_repairs
 from condor_advice.model.held.rule_scores import rules_of
 from condor_advice.model.held.rules import rule_for
@@ -157,6 +157,6 @@ def test_numpy_is_xgboost_and_torch_on_the_whole_test_recording():
     assert len(test) > 2500
     assert np.max(np.abs(ours - theirs)) < 1e-5
     some = learned.take(rows[:300])
-    network = lstm.train(some, some, replace(lstm.LstmSettings(), epochs=1))
+    network = lstm_training.train(some, some, replace(lstm_training.LstmSettings(), epochs=1))
     ours = network.network.margins(test.steps, test.offsets)
     assert np.max(np.abs(ours - torch_margins(network, test))) < 1e-5

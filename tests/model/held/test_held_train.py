@@ -15,8 +15,8 @@ from condor_advice.model.held import propensity, stack
 from condor_advice.model.held.baselines import BASELINES
 from condor_advice.model.held.conformal import choose_bounds, corrected_risk
 from condor_advice.model.held.data import CannotTrain, HeldData, join
+from condor_advice.model.held.derived_columns import DERIVED, FEW, ReasonRates, derive, direction
 from condor_advice.model.held.evaluate import Judged, evaluate, evaluate_baselines
-from condor_advice.model.held.features import DERIVED, FEW, ReasonRates, derive, direction
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.held.parts import Inputs, trees
 from condor_advice.model.held.rule_scores import rule_priors
@@ -29,7 +29,7 @@ from condor_advice.model.held.train import (
     save,
     train,
 )
-from condor_advice.model.held.training import folds_of, later_ones
+from condor_advice.model.held.training_rows import folds_of, later_ones
 from condor_advice.model.held.words import feature_words
 from condor_advice.model.infer import TreeEnsemble, logit, sigmoid
 from condor_advice.model.metrics import calibration_error, log_loss, roc_auc

@@ -23,7 +23,7 @@ from condor_advice.model.held.parts import (
     PartKind,
 )
 from condor_advice.model.held.train import HeldSettings, save, train
-from condor_advice.model.held.training import Training
+from condor_advice.model.held.training_rows import Training
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 COLUMN = FEATURE_NAMES.index("owner_success_rate")  # what decides in held_world

@@ -10,7 +10,7 @@ from held_world import SPEC, held_world
 from torch_lstm import torch_margins
 
 from condor_advice.model.arrays import UnusableModel
-from condor_advice.model.held.lstm import LstmSettings, train
+from condor_advice.model.held.lstm_training import LstmSettings, train
 from condor_advice.model.infer import LstmNetwork
 
 pytest.importorskip("torch")

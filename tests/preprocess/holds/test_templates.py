@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_advice.preprocess.holds.reasons import measure
+from condor_advice.preprocess.holds.reason_coverage import measure
 from condor_advice.preprocess.holds.templates import FAMILIES, TEMPLATE_BUCKETS, parse_reason
 
 MEMORY = [

@@ -1,7 +1,7 @@
 """Measure how well hold reasons are recognised.
 
-`python -m condor_advice.preprocess.holds.reasons LOG|DIR...` prints one JSON object: how many
-holds, distinct texts, templates and families the logs have, and how many holds match no family.
+`python -m condor_advice.preprocess.holds.reason_coverage LOG|DIR...` prints one JSON object: how
+many holds, distinct texts, templates and families the logs have, and how many match no family.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.held.data import HeldData
-from condor_advice.model.held.features import ReasonRates, derive
+from condor_advice.model.held.derived_columns import ReasonRates, derive
 from condor_advice.model.held.parts import Inputs, PartInputs
 from condor_advice.model.tracking import Tracker
 
