@@ -52,6 +52,11 @@ class WithSubmitArguments(click.Command):
     "--ignore", multiple=True, metavar="RULE", help="Skip this lint rule; may be repeated."
 )
 @click.option("--lint-only", is_flag=True, help="Check the file only; predict nothing.")
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="Run the programs that a file names in `include command` and `queue from PROGRAM |`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def predict(
@@ -62,6 +67,7 @@ def predict(
     quantile: float,
     ignore: tuple[str, ...],
     lint_only: bool,
+    allow_commands: bool,
     as_json: bool,
 ) -> None:
     """Check submit files: faults, risk of failing, suggested sizes, unusual requests.
@@ -80,6 +86,7 @@ def predict(
             quantile=quantile,
             ignore=ignore,
             lint_only=lint_only,
+            allow_commands=allow_commands,
             now=time.time(),
         )
         if as_json:
