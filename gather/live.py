@@ -8,6 +8,7 @@ of the project works without a pool.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,6 +71,69 @@ EPOCH_ATTRIBUTES = (
     "DiskProvisioned", "RequestCpus", "CpusUsage", "RemoteUserCpu", "RemoteSysCpu",
     "NumHolds", "ActivationDuration", "ActivationExecutionDuration",
 )  # fmt: skip
+
+
+# Users set most attributes of their jobs to what they like. What has not the type and range that
+# HTCondor gives it is as if it were absent; attributes in no table here are kept as they are.
+_TIMES = frozenset(
+    {
+        "QDate", "EnteredCurrentStatus", "JobCurrentStartDate", "JobStartDate",
+        "JobCurrentStartExecutingDate", "JobCurrentStartTransferInputDate", "LastMatchTime",
+        "StageInFinish", "EpochWriteDate", "ShadowBday", "CompletionDate", "AdviceAt",
+    }
+)  # fmt: skip
+_COUNTS = frozenset(
+    {
+        "ClusterId", "ProcId", "JobStatus", "LastJobStatus", "JobUniverse", "DAGManJobId",
+        "NumHolds", "NumSystemHolds", "NumVacates", "NumVacatesPreExecution", "NumJobStarts",
+        "NumShadowStarts", "NumShadowExceptions", "NumJobMatches", "NumJobReconnects",
+        "NumJobCompletions", "ScratchDirFileCount", "RunInstanceId", "JobMaxRetries", "MaxRetries",
+    }
+)  # fmt: skip
+_CODES = frozenset(
+    {
+        "HoldReasonCode", "HoldReasonSubCode", "LastHoldReasonCode", "LastHoldReasonSubCode",
+        "VacateReasonCode", "VacateReasonSubCode", "ExitCode", "ExitSignal",
+        "CheckpointExitCode", "SuccessCheckpointExitCode",
+    }
+)  # fmt: skip
+_AMOUNTS = frozenset(
+    {
+        "RemoteWallClockTime", "CumulativeRemoteSysCpu", "CumulativeRemoteUserCpu",
+        "CommittedTime", "ImageSize", "MemoryUsage", "ResidentSetSize", "RequestMemory",
+        "MemoryProvisioned", "DiskUsage", "RequestDisk", "DiskProvisioned", "RequestCpus",
+        "CpusUsage", "CpusProvisioned", "RequestGPUs", "TransferInputSizeMB",
+        "AllowedExecuteDuration", "AllowedJobDuration", "ActivationDuration",
+        "ActivationExecutionDuration", "ActivationSetupDuration", "ActivationTeardownDuration",
+        "RemoteUserCpu", "RemoteSysCpu", "AdviceProbability",
+    }
+)  # fmt: skip
+_TEXTS = frozenset(
+    {
+        "GlobalJobId", "Owner", "User", "Cmd", "Arguments", "Args", "Iwd", "Out", "Err", "In",
+        "UserLog", "JobBatchName", "DAGNodeName", "HoldReason", "LastHoldReason", "ReleaseReason",
+        "RemoveReason", "VacateReason", "LastRemoteHost", "RemoteHost", "TransferInput",
+        "TransferOutput", "ShouldTransferFiles", "WhenToTransferOutput", "SubmitVersion",
+        "CondorVersion", "MachineAttrMachine0", "MachineAttrName0", "JobDurationCategory",
+        "AdviceVerdict", "AdviceSource",
+    }
+)  # fmt: skip
+_FLAGS = frozenset({"ExitBySignal"})
+_NESTED = frozenset(
+    {"NumHoldsByReason", "NumVacatesByReason", "TransferInputStats", "TransferOutputStats"}
+)
+_SPELLING = {
+    name.lower(): name
+    for names in (_TIMES, _COUNTS, _CODES, _AMOUNTS, _TEXTS, _FLAGS, _NESTED, POLICIES)
+    for name in names
+}
+LATEST = 1 << 35  # in seconds: some thousand years from now, which a datetime still takes
+MOST = 1 << 31
+LARGEST_AMOUNT = 1e15
+LONGEST_REASON = 8192  # characters; what searches a reason must stay quick
+LONGEST_VALUE = 1 << 20
+LONGEST_EVALUATED = 1 << 16
+DEEPEST_AD = 5  # levels of nested ads
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +352,12 @@ class AccessPoint:
         return self._live(ads)
 
     def _live(self, ads: Iterable[Any]) -> list[LiveJob]:
-        found = []
-        for ad in map(plain, ads):
+        jobs = []
+        for ad in ads:
+            # The schedd sets these two and lets nobody change them.
             job = JobId(self.name, int(ad["ClusterId"]), int(ad["ProcId"]))
-            found.append(LiveJob(job, ad))
-        return sorted(found, key=lambda live: live.job)
+            jobs.append(LiveJob(job, plain(ad)))
+        return sorted(jobs, key=lambda live: live.job)
 
 
 def local_access_point() -> str:
@@ -336,30 +401,102 @@ def find_event_log() -> EventLogSetting:
     return EventLogSetting(str(path), local_access_point())
 
 
-def plain(ad: Any) -> dict[str, Any]:
-    """Turn a ClassAd into plain Python values; what is undefined is left out."""
+def plain(ad: Any, depth: int = 0) -> dict[str, Any]:
+    """Turn a ClassAd into plain Python values; what is undefined or of a wrong type is left out.
+
+    Its expressions are evaluated, which replaces them in `ad`.
+    """
     import classad2
 
     values: dict[str, Any] = {}
-    for name in ad:
-        value = ad[name]
-        if isinstance(value, classad2.ExprTree) and name in POLICIES:
-            value = str(value)
-        elif isinstance(value, classad2.ExprTree):
-            try:
-                evaluated = value.eval(ad)
-            except Exception:  # whatever it is, the expression's own text says more
-                evaluated = classad2.Value.Undefined
-            unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
-            value = str(value) if unknown else evaluated
+    for name, value in _evaluated(ad).items():
         if isinstance(value, classad2.Value):
             continue
         if isinstance(value, classad2.ClassAd):
-            value = plain(value)
+            if depth >= DEEPEST_AD:
+                continue
+            value = plain(value, depth + 1)
         elif isinstance(value, list):
-            value = [plain(one) if isinstance(one, classad2.ClassAd) else one for one in value]
-        values[name] = value
+            value = [
+                plain(item, depth + 1) if isinstance(item, classad2.ClassAd) else item
+                for item in value
+                if depth < DEEPEST_AD
+            ]
+        spelled = _SPELLING.get(name.lower(), name)
+        if (checked := _checked_value(spelled, value)) is not None:
+            values[spelled] = checked
     return values
+
+
+def _evaluated(ad: Any) -> dict[str, Any]:
+    """Evaluate each expression of an ad once; policies, and what has no value, stay text.
+
+    Expressions that refer to one another several times each would take for ever if each reference
+    was evaluated anew. So what an expression refers to is evaluated before it, and takes its place.
+    """
+    import classad2
+
+    values = {name: ad[name] for name in ad}
+    waiting = {
+        name.lower(): name for name, value in values.items() if isinstance(value, classad2.ExprTree)
+    }
+    for lowered, name in list(waiting.items()):
+        if _SPELLING.get(lowered) in POLICIES:
+            values[name] = str(values[name])
+            del ad[name], waiting[lowered]
+
+    def evaluate(lowered: str) -> None:
+        name = waiting.pop(lowered)
+        tree = values[name]
+        text = str(tree)
+        del ad[name]  # a reference back to it is undefined
+        for word in _IDENTIFIER.findall(text):
+            if word.lower() in waiting:
+                evaluate(word.lower())
+        try:
+            evaluated = tree.eval(ad)
+        except Exception:  # whatever it is, the expression's own text says more
+            evaluated = classad2.Value.Undefined
+        if isinstance(evaluated, str) and len(evaluated) > LONGEST_EVALUATED:
+            evaluated = classad2.Value.Undefined
+        if isinstance(evaluated, bool | int | float | str):
+            ad[name] = evaluated
+        unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
+        values[name] = text if unknown else evaluated
+
+    while waiting:
+        evaluate(next(iter(waiting)))
+    return values
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def _checked_value(name: str, value: Any) -> Any:
+    """Return an attribute's value if it has its type and range, else None."""
+    if name in _TEXTS:
+        longest = LONGEST_REASON if name.endswith("Reason") else LONGEST_VALUE
+        if not isinstance(value, str):
+            return None
+        return value[:longest] if name.endswith("Reason") or len(value) <= longest else None
+    if name in _NESTED:
+        return value if isinstance(value, dict) else None
+    if name in _FLAGS:
+        return value if isinstance(value, bool) else None
+    if name in POLICIES:
+        return value if isinstance(value, str | bool | int | float) else None
+    for names, least, most in (
+        (_TIMES, 0, LATEST),
+        (_COUNTS, 0, MOST),
+        (_CODES, -MOST, MOST),
+        (_AMOUNTS, 0, LARGEST_AMOUNT),
+    ):
+        if name in names:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or not least <= value <= most:
+                return None
+            return int(value) if names in (_COUNTS, _CODES) else value
+    return value
 
 
 def _htcondor2() -> Any:

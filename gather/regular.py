@@ -13,6 +13,8 @@ import time
 from typing import BinaryIO
 
 READ_SECONDS = 10.0  # a slow file server must not hold up everybody's answers
+# Of the logs that jobs name; for jobs in larger ones the rules answer.
+MOST_OWN_LOG_BYTES = 64 << 20
 _CHUNK = 1 << 20
 
 
@@ -51,3 +53,12 @@ def read_start(path: str | os.PathLike[str], size: int) -> bytes:
     """Read the first bytes of a regular file."""
     with open_regular(path) as file:
         return file.read(size)
+
+
+def size_of_regular(path: str) -> int | None:
+    """Return the size of a regular file; None if it is missing or something else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
