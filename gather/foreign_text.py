@@ -109,8 +109,11 @@ def guard_terminal() -> None:
         if type(stream) is not io.TextIOWrapper:
             continue  # a test's, or none
         stream.flush()
-        encoding, buffering = stream.encoding, stream.line_buffering
+        # The stream itself stays open: shutil asks it for the size of the terminal.
         guarded = GuardedText(
-            stream.detach(), encoding, "backslashreplace", line_buffering=buffering
+            stream.buffer,
+            stream.encoding,
+            "backslashreplace",
+            line_buffering=stream.line_buffering,
         )
         setattr(sys, name, guarded)
