@@ -220,7 +220,9 @@ class Adviser:
             predicted.sure.tolist(),
             strict=True,
         ):
-            predictions[row] = (p, (low, high), sure)
+            # A log with absurd numbers may lead a model astray; then the rules answer.
+            if 0.0 <= p <= 1.0 and np.isfinite(low) and np.isfinite(high):
+                predictions[row] = (p, (low, high), sure)
         return predictions
 
     def _advise(self, hold: Hold, prediction: Prediction | None, explain: bool) -> Advice:
