@@ -65,3 +65,16 @@ def test_all_that_a_process_prints_is_guarded() -> None:
         b"\x1b[1;32mgreen\x1b[0m \\x1b[8mhidden\\x0dx\n"
     )
     assert done.stderr == b"\\x1b[31;8mhidden\n\\x1b[2J\n"
+
+
+def test_pages_and_cards_carry_neither_markup_nor_hidden_characters() -> None:
+    from condor_advice.model.html_report import Section, page
+    from condor_advice.model.registry.card import _inline
+
+    evil = "<script>x</script>\u202e\x1b[2J"
+    shown = page("title", [Section(evil, paragraphs=[evil], facts={evil: evil}, items=[evil])])
+    assert "<script>" not in shown
+    assert "\u202e" not in shown
+    assert "\x1b" not in shown
+    assert _inline({evil: evil + "\n# title"}).isprintable()
+    assert "<script>" not in _inline([evil])
