@@ -8,7 +8,6 @@ of the project works without a pool.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,6 +129,17 @@ _SPELLING = {
 LATEST = 1 << 35  # in seconds: some thousand years from now, which a datetime still takes
 MOST = 1 << 31
 LARGEST_AMOUNT = 1e15
+# The smallest and the largest value, and whether only whole numbers make sense.
+_LIMITS: dict[str, tuple[float, float, bool]] = {
+    name: limits
+    for names, limits in (
+        (_TIMES, (0, LATEST, False)),
+        (_COUNTS, (0, MOST, True)),
+        (_CODES, (-MOST, MOST, True)),
+        (_AMOUNTS, (0, LARGEST_AMOUNT, False)),
+    )
+    for name in names
+}
 LONGEST_REASON = 8192  # characters; what searches a reason must stay quick
 LONGEST_VALUE = 1 << 20
 LONGEST_EVALUATED = 1 << 16
@@ -412,7 +422,9 @@ def plain(ad: Any, depth: int = 0) -> dict[str, Any]:
     for name, value in _evaluated(ad).items():
         if isinstance(value, classad2.Value):
             continue
-        if isinstance(value, classad2.ClassAd):
+        if type(value) in _SCALARS:
+            pass
+        elif isinstance(value, classad2.ClassAd):
             if depth >= DEEPEST_AD:
                 continue
             value = plain(value, depth + 1)
@@ -469,33 +481,30 @@ def _evaluated(ad: Any) -> dict[str, Any]:
     return values
 
 
+_SCALARS = frozenset({bool, int, float, str})
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 def _checked_value(name: str, value: Any) -> Any:
     """Return an attribute's value if it has its type and range, else None."""
+    if (limits := _LIMITS.get(name)) is not None:
+        least, most, whole = limits
+        # A truth value is no number here, and a comparison with NaN is false.
+        if type(value) not in (int, float) or not least <= value <= most:
+            return None
+        return int(value) if whole else value
     if name in _TEXTS:
-        longest = LONGEST_REASON if name.endswith("Reason") else LONGEST_VALUE
         if not isinstance(value, str):
             return None
-        return value[:longest] if name.endswith("Reason") or len(value) <= longest else None
+        if name.endswith("Reason"):
+            return value[:LONGEST_REASON]
+        return value if len(value) <= LONGEST_VALUE else None
     if name in _NESTED:
         return value if isinstance(value, dict) else None
     if name in _FLAGS:
         return value if isinstance(value, bool) else None
     if name in POLICIES:
         return value if isinstance(value, str | bool | int | float) else None
-    for names, least, most in (
-        (_TIMES, 0, LATEST),
-        (_COUNTS, 0, MOST),
-        (_CODES, -MOST, MOST),
-        (_AMOUNTS, 0, LARGEST_AMOUNT),
-    ):
-        if name in names:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or not least <= value <= most:
-                return None
-            return int(value) if names in (_COUNTS, _CODES) else value
     return value
 
 
