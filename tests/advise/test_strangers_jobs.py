@@ -17,8 +17,19 @@ from condor_advice.gather.live import HOLD_ATTRIBUTES
 from condor_advice.lab.pool import Pool
 
 ON_HOLD = "executable = /bin/sleep\narguments = 0\nhold = true\nlog = {log}\nqueue {count}\n"
-# HTCondor itself needs these, or lets nobody change them.
-NOT_EDITED = {"ClusterId", "ProcId", "Owner", "User", "JobStatus", "GlobalJobId", "JobUniverse"}
+# HTCondor itself needs these, lets nobody change them, or would release and remove jobs by them.
+NOT_EDITED = {
+    "PeriodicRelease",
+    "PeriodicRemove",
+    "PeriodicHold",
+    "ClusterId",
+    "ProcId",
+    "Owner",
+    "User",
+    "JobStatus",
+    "GlobalJobId",
+    "JobUniverse",
+}
 VALUES = (
     "{1,2}", '"x"', "1e400", "-1e400", "real(\"NaN\")", "undefined", "error", "true", "-5",
     "9223372036854775807", "-9223372036854775807", "1e308", '""', "[a=1;b={[c=2]}]", "{}",
