@@ -29,6 +29,7 @@ from condor_advice.advise.remedies import (
     remedy_for,
 )
 from condor_advice.advise.site import Site
+from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import HoldCode
 from condor_advice.model.held.rules import Rule, RuleId, Verdict, posterior, rule_for
 from condor_advice.preprocess.holds.hold_reasons import acting_user
@@ -174,6 +175,27 @@ class Adviser:
             for hold, prediction in zip(holds, self._predict(holds), strict=True)
         ]
 
+    def advise_each(
+        self, holds: Sequence[Hold], explain: bool = False
+    ) -> tuple[list[Advice], list[tuple[Hold, Exception]]]:
+        """Judge holds one by one; return the advice, and the holds that cannot be judged.
+
+        What an ad or a log says is a stranger's: an error on one hold concerns that hold alone.
+        """
+        try:
+            return self.advise(holds, explain), []
+        except AdviceError:
+            raise
+        except Exception:
+            advices: list[Advice] = []
+            failed: list[tuple[Hold, Exception]] = []
+            for hold in holds:
+                try:
+                    advices += self.advise([hold], explain)
+                except Exception as error:
+                    failed.append((hold, error))
+            return advices, failed
+
     def _predict(self, holds: Sequence[Hold]) -> list[Prediction | None]:
         """Ask the model about all holds that have features, at once."""
         predictions: list[Prediction | None] = [None] * len(holds)
@@ -202,7 +224,9 @@ class Adviser:
             predicted.sure.tolist(),
             strict=True,
         ):
-            predictions[row] = (p, (low, high), sure)
+            # A log with absurd numbers may lead a model astray; then the rules answer.
+            if 0.0 <= p <= 1.0 and np.isfinite(low) and np.isfinite(high):
+                predictions[row] = (p, (low, high), sure)
         return predictions
 
     def _advise(self, hold: Hold, prediction: Prediction | None, explain: bool) -> Advice:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
@@ -83,6 +84,8 @@ def advise_on(
         zone=zone,
     )
     advices, found = judge(question, explain)
+    if not advices:
+        raise AdviceError("; ".join(found.unjudged))
     for note in found.notes:
         logging.getLogger("condor_advice").info("%s", note)
     if len(advices) > 1:
@@ -100,6 +103,10 @@ def answer(
     Return the named jobs that have no answer, with the reason.
     """
     advices, found = judge(question, explain)
+    if not advices and found.unjudged:
+        _print_notes(found.notes)
+        return [*found.missing, *found.unjudged]
+    found.notes += found.unjudged
     if not advices:
         # A script gets JSON objects on stdout or nothing.
         print("No job is on hold.", file=sys.stderr if as_json else sys.stdout)
@@ -135,7 +142,7 @@ def answer(
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:
     """Find the holds that a question is about, and judge them."""
     from condor_advice.advise.advice import Adviser
-    from condor_advice.advise.find_holds import find_holds
+    from condor_advice.advise.find_holds import cannot_judge, find_holds
     from condor_advice.advise.site import load_site
 
     site = load_site()
@@ -144,7 +151,9 @@ def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Foun
         if not found.holds:
             return [], found
         adviser = Adviser(_model(found.notes), site, as_of_hold=question.number is not None)
-        return adviser.advise(found.holds, explain), found
+        advices, failed = adviser.advise_each(found.holds, explain)
+        found.unjudged += [cannot_judge(hold.job, error) for hold, error in failed]
+        return advices, found
     finally:
         found.close()
 
@@ -152,7 +161,7 @@ def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Foun
 def _print_notes(notes: Sequence[str]) -> None:
     sys.stdout.flush()
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {one_line(note)}", file=sys.stderr)
 
 
 def remember(advices: Sequence[Advice], store: str | None = None) -> None:

@@ -98,6 +98,7 @@ class StepReason(WordedReason):
         "site_leaves_reason",
         "the site's configuration leaves holds whose reason matches {pattern!r} alone",
     )
+    NO_CHANCE = "no_chance", "its chance of success is not known"
     BELOW_CONFIDENCE = (
         "below_confidence",
         "its chance, {chance:.0%}, is below the {confidence:.0%} that --apply requires; a lower "

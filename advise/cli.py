@@ -9,6 +9,7 @@ import click
 
 from condor_advice import __version__
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.foreign_text import guard_terminal, one_line
 
 # verb -> "module:command"; a module is imported only when its verb is used, so that
 # `condor-advice JOBID` never pays for the packages that training needs.
@@ -91,10 +92,11 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; the man page lists the exit statuses."""
+    guard_terminal()
     try:
         cli.main(prog_name="condor-advice", standalone_mode=False)
     except AdviceError as error:
-        click.echo(f"condor-advice: {error}", err=True)
+        click.echo(f"condor-advice: {one_line(error)}", err=True)
         sys.exit(error.exit_status)
     except click.ClickException as error:
         error.show()

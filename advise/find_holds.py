@@ -7,6 +7,7 @@ missing is left out and named in a note: the best answer from the others is stil
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ from condor_advice.gather.events import (
     JobId,
     JobStatus,
 )
+from condor_advice.gather.regular import MOST_OWN_LOG_BYTES, size_of_regular
 from condor_advice.gather.store import (
     NoStoreYet,
     Store,
@@ -53,7 +55,7 @@ QUARTER = 900.0
 MOST_ZONES_APART = 26 * 3600.0
 # How many of the jobs' own logs are read; for jobs in further ones the rules answer.
 MOST_OWN_LOGS = 50
-MOST_OWN_LOG_BYTES = 64 << 20
+MOST_OWN_LOG_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Found:
     holds: list[Hold] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # named jobs without an answer, and why
+    unjudged: list[str] = field(default_factory=list)  # held jobs that cannot be judged, and why
     private: bool = False  # other people's jobs are counted, not listed
     closing: list[Store] = field(default_factory=list)
 
@@ -280,7 +283,7 @@ def _from_schedd(question: Question, site: Site) -> Found:
                     f"{question.number}"
                 )
     else:
-        found.holds = _join(live, kept)
+        found.holds = _join(live, kept, found.unjudged)
     return found
 
 
@@ -357,26 +360,46 @@ def _default_store(found: Found, site: Site) -> KeptEpisodes | None:
     return kept
 
 
-def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None) -> list[Hold]:
+def cannot_judge(job: JobId, error: Exception) -> str:
+    """Say that one job cannot be judged; the log keeps the details.
+
+    A user can write almost anything into a job's ad and log. One such job must not cost everybody
+    else the answer.
+    """
+    logging.getLogger("condor_advice").debug("job %s cannot be judged", job, exc_info=error)
+    return f"job {job}: cannot be judged ({type(error).__name__}: {error})"
+
+
+def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None, unjudged: list[str]) -> list[Hold]:
     """Give each live job its episode: from the store, or else from its own log."""
     known = kept.latest_of([held.job for held in live]) if kept is not None else {}
     without = [held for held in live if not _is_this_hold(known.get(held.job), held)]
     own = _own_episodes(without)
     holds = []
     for held in live:
-        episode = known.get(held.job)
-        if _is_this_hold(episode, held):
-            holds.append(hold_of_ad(held.job, held.ad, episode, kept))
-        elif held.job in own:
-            episode, own_log = own[held.job]
-            note = "held after the store was last updated; only its own log was read"
-            holds.append(hold_of_ad(held.job, held.ad, episode, own_log, note if kept else ""))
-        else:
-            note = "its events are unknown: neither the store nor its log has this hold"
-            if held.ad.get("HoldReasonCode") == HoldCode.SUBMITTED_ON_HOLD:
-                note = ""  # such a hold has no event, so nothing is missing
-            holds.append(hold_of_ad(held.job, held.ad, missing=note))
+        try:
+            holds.append(_hold_of(held, known.get(held.job), own.get(held.job), kept))
+        except Exception as error:  # a stranger wrote the ad
+            unjudged.append(cannot_judge(held.job, error))
     return holds
+
+
+def _hold_of(
+    live: LiveJob,
+    episode: KeptEpisode | None,
+    own: tuple[KeptEpisode, KeptEpisodes] | None,
+    kept: KeptEpisodes | None,
+) -> Hold:
+    if _is_this_hold(episode, live):
+        return hold_of_ad(live.job, live.ad, episode, kept)
+    if own is not None:
+        episode, own_log = own
+        note = "held after the store was last updated; only its own log was read"
+        return hold_of_ad(live.job, live.ad, episode, own_log, note if kept else "")
+    note = "its events are unknown: neither the store nor its log has this hold"
+    if live.ad.get("HoldReasonCode") == HoldCode.SUBMITTED_ON_HOLD:
+        note = ""  # such a hold has no event, so nothing is missing
+    return hold_of_ad(live.job, live.ad, missing=note)
 
 
 def _is_this_hold(episode: KeptEpisode | None, live: LiveJob) -> bool:
@@ -405,24 +428,38 @@ def _own_episodes(
         if path := held.ad.get("UserLog"):
             full = os.path.join(str(held.ad.get("Iwd", "")), str(path))
             by_log.setdefault(full, []).append(held)
-    episodes = {}
+    episodes: dict[JobId, tuple[KeptEpisode, KeptEpisodes]] = {}
     budget = MOST_OWN_LOG_BYTES
+    deadline = time.monotonic() + MOST_OWN_LOG_SECONDS
     for path, jobs in list(by_log.items())[:MOST_OWN_LOGS]:
-        try:
-            budget -= os.path.getsize(path)
-            if budget < 0:
-                break
-            kept = read_logs([path], None, jobs[0].job.access_point)
-        except (OSError, AdviceError):
+        if time.monotonic() > deadline:
+            break
+        size = size_of_regular(path)
+        if size is None or size > budget:
+            continue  # the next one may be smaller
+        budget -= size
+        own = _own_log(path, jobs[0].job.access_point)
+        if own is None:
             continue
-        if kept.last_us is None:
-            continue
-        for job, episode in kept.latest_of([held.job for held in jobs]).items():
-            episodes[job] = (episode, kept)
+        for job, episode in own.latest_of([held.job for held in jobs]).items():
+            episodes[job] = (episode, own)
         for held in jobs:
             if held.job in episodes and not _is_this_hold(episodes[held.job][0], held):
                 del episodes[held.job]
     return episodes
+
+
+def _own_log(path: str, access_point: str) -> KeptEpisodes | None:
+    """Read a job's own log; None if it cannot be read or has no events."""
+    size = size_of_regular(path)
+    if size is None or size > MOST_OWN_LOG_BYTES:
+        return None
+    try:
+        kept = read_logs([path], None, access_point)
+    except Exception as error:  # a stranger wrote the log, or put something else in its place
+        logging.getLogger("condor_advice").debug("%s cannot be read", path, exc_info=error)
+        return None
+    return kept if kept.last_us is not None else None
 
 
 def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | None:
@@ -435,11 +472,8 @@ def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | No
     path = live.ad.get("UserLog")
     if path:
         full = os.path.join(str(live.ad.get("Iwd", "")), str(path))
-        try:
-            own = read_logs([full], None, job.access_point)
-        except AdviceError:
-            own = None
-        episode = own.find(job.cluster, job.proc, number) if own and own.last_us else None
+        own = _own_log(full, job.access_point)
+        episode = own.find(job.cluster, job.proc, number) if own else None
         if own and episode is not None:
             return hold_of_episode(episode, own, past=True)
     return None

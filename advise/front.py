@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.foreign_text import guard_terminal, one_line
 
 if TYPE_CHECKING:
     from condor_advice.advise.find_holds import Question
@@ -28,6 +29,7 @@ def main() -> None:
     # Imports make many objects and little garbage: frequent collections would add a tenth to the
     # time that advice on one job takes.
     gc.set_threshold(100_000, 20, 20)
+    guard_terminal()
     words = sys.argv[1:]
     question = None if COMPLETION_VARIABLE in os.environ else plain_question(words)
     if question is None:
@@ -43,7 +45,7 @@ def main() -> None:
             raise AdviceError("; ".join(missing))
         exit_now(0)
     except AdviceError as error:
-        print(f"condor-advice: {error}", file=sys.stderr)
+        print(f"condor-advice: {one_line(error)}", file=sys.stderr)
         exit_now(error.exit_status)
     except KeyboardInterrupt:
         exit_now(130)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import textwrap
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,8 @@ from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold
 from condor_advice.advise.site import Site
 from condor_advice.gather.events import HoldCode
+from condor_advice.gather.foreign_text import shell_word
+from condor_advice.gather.regular import read_start
 from condor_advice.model.held.rules import Rule, Verdict
 from condor_advice.preprocess.holds.hold_reasons import (
     Family,
@@ -49,6 +50,8 @@ TRANSFER_LIMITS: Mapping[int | None, str] = {
     HoldCode.MAX_TRANSFER_INPUT_SIZE_EXCEEDED: "MaxTransferInputMB",
     HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED: "MaxTransferOutputMB",
 }
+# A job waits longer after each hold, up to this many times as long as after its first.
+MOST_TURNS = 1000
 LONGEST_EXPRESSION = 300  # characters of a policy expression that are shown
 # A release as is would only be stopped at the same limit.
 LIMITED = families_with(Trait.LIMIT)
@@ -128,7 +131,7 @@ def release_command(hold: Hold) -> str:
 
 def qedit_command(hold: Hold, attribute: str, value: str) -> str:
     """Return the command that sets an attribute, with its value quoted for a shell."""
-    return f"condor_qedit {hold.job} {attribute} {shlex.quote(value)}"
+    return f"condor_qedit {hold.job} {attribute} {shell_word(value)}"
 
 
 def _plain(hold: Hold, rule: Rule) -> Remedy:
@@ -138,7 +141,8 @@ def _plain(hold: Hold, rule: Rule) -> Remedy:
 
 def later(hold: Hold, rule: Rule, site: Site, now: datetime) -> Remedy:
     """Advise a release once a passing cause has had time to pass, longer after each hold."""
-    when = hold.at + timedelta(minutes=site.retry_minutes * max(1, hold.number))
+    turns = min(max(1, hold.number), MOST_TURNS)
+    when = hold.at + timedelta(minutes=site.retry_minutes * turns)
     if when <= now:
         return Remedy("release it", (release_command(hold),), rule.source)
     today = when.astimezone().date() == now.astimezone().date()
@@ -364,7 +368,7 @@ def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
     if path is None:
         return _plain(hold, rule)
     release = (release_command(hold),)
-    quoted = shlex.quote(path)
+    quoted = shell_word(path)
     # Only a live job is on this access point, where its files can be looked at.
     if hold.family == Family.WORKING_DIRECTORY:
         if hold.ad and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
@@ -425,6 +429,7 @@ def _edit_of(hold: Hold, path: str) -> str:
 MOST_FILES_LOOKED_AT = 5000
 MOST_NAMES_COMPARED = 300
 LOOK_AGAIN_SECONDS = 30.0
+LOOK_SECONDS = 2.0
 
 
 @lru_cache(maxsize=64)
@@ -432,13 +437,14 @@ def _files_below(directory: str, when: int) -> dict[str, list[str]]:
     """Return the paths of files in a directory and two levels below it, by file name."""
     paths: dict[str, list[str]] = {}
     count = 0
+    deadline = time.monotonic() + LOOK_SECONDS
     for place, folders, files in os.walk(directory):
         if os.path.relpath(place, directory).count(os.sep) >= 1:
             folders.clear()
         for name in files:
             paths.setdefault(name, []).append(os.path.join(place, name))
         count += len(files)
-        if count > MOST_FILES_LOOKED_AT:
+        if count > MOST_FILES_LOOKED_AT or time.monotonic() > deadline:
             break
     return paths
 
@@ -486,12 +492,11 @@ def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
     path = os.path.join(str(hold.ad.get("Iwd", "")), command) if command else ""
     release = (release_command(hold),)
     try:
-        with open(path, "rb") as file:
-            first = file.readline(512)
+        first = read_start(path, 512).split(b"\n", 1)[0]
     except OSError:
         return _plain(hold, rule)
-    quoted = shlex.quote(path)
-    if first.startswith(b"#!") and first.rstrip(b"\n").endswith(b"\r"):
+    quoted = shell_word(path)
+    if first.startswith(b"#!") and first.endswith(b"\r"):
         return Remedy(
             f"{path} was written on Windows: remove the carriage returns (as dos2unix does), then "
             "release",
@@ -529,7 +534,7 @@ def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return Remedy(
         f"{ended} without writing {os.path.basename(path)}: {look}; correct the program, or "
         "the list with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
-        (*((f"tail {shlex.quote(messages)}",) if messages else ()), release_command(hold)),
+        (*((f"tail {shell_word(messages)}",) if messages else ()), release_command(hold)),
         rule.source,
         by_hand=True,
     )
@@ -590,6 +595,9 @@ def _credential(hold: Hold, rule: Rule, site: Site) -> Remedy:
     )
 
 
+_POINT_NAME = re.compile(r"[\w.@:-]+", re.ASCII)
+
+
 def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
     """Keep the job away from an execution point where jobs are held."""
     source = "TreeMaker wiki; pycbc 763; glideinWMS 331 (black holes)"
@@ -598,7 +606,8 @@ def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
         "reason in the hour before, then release"
     )
     requirements = hold.ad.get("Requirements")
-    if requirements is None:
+    # The name comes from the job's ad or its log, and becomes part of an expression.
+    if requirements is None or not _POINT_NAME.fullmatch(hold.point):
         return Remedy(words, (release_command(hold),), source, by_hand=True)
     away = f'(TARGET.Machine =!= "{hold.point}")'
     if "@" in hold.point:  # several on one machine: only slot names tell them apart

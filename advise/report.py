@@ -22,6 +22,7 @@ from condor_advice.advise.advice import Advice
 from condor_advice.advise.because import Because
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
 from condor_advice.gather.events import JobId, JobStatus
+from condor_advice.gather.foreign_text import one_line, shell_word
 from condor_advice.model.held.rules import Verdict
 
 _COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
@@ -30,6 +31,8 @@ PIPE_WIDTH = 100
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
+LONGEST_WORDS = 20_000  # characters of a sentence, and of a command that can still be pasted
+LONGEST_COMMAND = 100_000
 LONGEST_CONSTRAINT = 2000  # characters of a command
 PROCS_IN_A_TERM = 300  # of one cluster
 SHOWN_COMMANDS = 8  # of one kind in a block
@@ -157,7 +160,7 @@ def _block(group: Group, style: Style) -> str:
         lines.append(_line("cost", cost, style))
     lines.append(_line("do", _do(group), style))
     if not group.hidden:
-        lines += [f"{'':11}{command}" for command in commands(group)]
+        lines += [f"{'':11}{one_line(command, LONGEST_COMMAND)}" for command in commands(group)]
     return "\n".join(lines)
 
 
@@ -169,14 +172,14 @@ _ERROR_FROM = re.compile(r"^Error from \S+: ")
 
 def shortened(reason: str) -> str:
     """Return a hold reason without the job's owner and host, which are shown beside it."""
-    words = " ".join(reason.split())
+    words = " ".join(one_line(reason).split())
     return _ERROR_FROM.sub("", _TRANSFER.sub(r"\1: ", words))
 
 
 def _one_line(group: Group, style: Style) -> str:
     advice = group.first
     words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}; {_do(group)}"
-    short = textwrap.shorten(words, style.width - LABEL, placeholder=" ...")
+    short = textwrap.shorten(one_line(words), style.width - LABEL, placeholder=" ...")
     return f"{style.paint(advice.verdict.value, _COLOURS[advice.verdict]):<8} {short}"
 
 
@@ -332,7 +335,7 @@ def commands(group: Group) -> list[str]:
     shown = _first_few(list(by_hand))
     shown += _first_few(
         [
-            f"condor_qedit {named} {name} {shlex.quote(value)}"
+            f"condor_qedit {named} {name} {shell_word(value)}"
             for (name, value), jobs in edits.items()
             for named in _named(jobs)
         ]
@@ -506,7 +509,8 @@ def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = 
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return wrapper.fill(" ".join(words.split()))
+    # Colours are added afterwards: none of these words is a colour.
+    return wrapper.fill(" ".join(one_line(words, LONGEST_WORDS).split()))
 
 
 def hours(value: float) -> str:

@@ -71,6 +71,80 @@ EPOCH_ATTRIBUTES = (
 )  # fmt: skip
 
 
+# Users set most attributes of their jobs to what they like. What has not the type and range that
+# HTCondor gives it is as if it were absent; attributes in no table here are kept as they are.
+_TIMES = frozenset(
+    {
+        "QDate", "EnteredCurrentStatus", "JobCurrentStartDate", "JobStartDate",
+        "JobCurrentStartExecutingDate", "JobCurrentStartTransferInputDate", "LastMatchTime",
+        "StageInFinish", "EpochWriteDate", "ShadowBday", "CompletionDate", "AdviceAt",
+    }
+)  # fmt: skip
+_COUNTS = frozenset(
+    {
+        "ClusterId", "ProcId", "JobStatus", "LastJobStatus", "JobUniverse", "DAGManJobId",
+        "NumHolds", "NumSystemHolds", "NumVacates", "NumVacatesPreExecution", "NumJobStarts",
+        "NumShadowStarts", "NumShadowExceptions", "NumJobMatches", "NumJobReconnects",
+        "NumJobCompletions", "ScratchDirFileCount", "RunInstanceId", "JobMaxRetries", "MaxRetries",
+    }
+)  # fmt: skip
+_CODES = frozenset(
+    {
+        "HoldReasonCode", "HoldReasonSubCode", "LastHoldReasonCode", "LastHoldReasonSubCode",
+        "VacateReasonCode", "VacateReasonSubCode", "ExitCode", "ExitSignal",
+        "CheckpointExitCode", "SuccessCheckpointExitCode",
+    }
+)  # fmt: skip
+_AMOUNTS = frozenset(
+    {
+        "RemoteWallClockTime", "CumulativeRemoteSysCpu", "CumulativeRemoteUserCpu",
+        "CommittedTime", "ImageSize", "MemoryUsage", "ResidentSetSize", "RequestMemory",
+        "MemoryProvisioned", "DiskUsage", "RequestDisk", "DiskProvisioned", "RequestCpus",
+        "CpusUsage", "CpusProvisioned", "RequestGPUs", "TransferInputSizeMB",
+        "AllowedExecuteDuration", "AllowedJobDuration", "ActivationDuration",
+        "ActivationExecutionDuration", "ActivationSetupDuration", "ActivationTeardownDuration",
+        "RemoteUserCpu", "RemoteSysCpu", "AdviceProbability",
+    }
+)  # fmt: skip
+_TEXTS = frozenset(
+    {
+        "GlobalJobId", "Owner", "User", "Cmd", "Arguments", "Args", "Iwd", "Out", "Err", "In",
+        "UserLog", "JobBatchName", "DAGNodeName", "HoldReason", "LastHoldReason", "ReleaseReason",
+        "RemoveReason", "VacateReason", "LastRemoteHost", "RemoteHost", "TransferInput",
+        "TransferOutput", "ShouldTransferFiles", "WhenToTransferOutput", "SubmitVersion",
+        "CondorVersion", "MachineAttrMachine0", "MachineAttrName0", "JobDurationCategory",
+        "AdviceVerdict", "AdviceSource",
+    }
+)  # fmt: skip
+_FLAGS = frozenset({"ExitBySignal"})
+_NESTED = frozenset(
+    {"NumHoldsByReason", "NumVacatesByReason", "TransferInputStats", "TransferOutputStats"}
+)
+_SPELLING = {
+    name.lower(): name
+    for names in (_TIMES, _COUNTS, _CODES, _AMOUNTS, _TEXTS, _FLAGS, _NESTED, POLICY_ATTRIBUTES)
+    for name in names
+}
+LATEST = 1 << 35  # in seconds: some thousand years from now, which a datetime still takes
+MOST = 1 << 31
+LARGEST_AMOUNT = 1e15
+# The smallest and the largest value, and whether only whole numbers make sense.
+_LIMITS: dict[str, tuple[float, float, bool]] = {
+    name: limits
+    for names, limits in (
+        (_TIMES, (0, LATEST, False)),
+        (_COUNTS, (0, MOST, True)),
+        (_CODES, (-MOST, MOST, True)),
+        (_AMOUNTS, (0, LARGEST_AMOUNT, False)),
+    )
+    for name in names
+}
+LONGEST_REASON = 8192  # characters; what searches a reason must stay quick
+LONGEST_VALUE = 1 << 20
+LONGEST_EVALUATED = 1 << 16
+DEEPEST_AD = 5  # levels of nested ads
+
+
 @dataclass(frozen=True, slots=True)
 class LiveJob:
     """A job as it is in the queue now."""
@@ -289,9 +363,10 @@ class AccessPoint:
 
     def _live(self, ads: Iterable[Any]) -> list[LiveJob]:
         jobs = []
-        for ad in map(plain, ads):
+        for ad in ads:
+            # The schedd sets these two and lets nobody change them.
             job = JobId(self.name, int(ad["ClusterId"]), int(ad["ProcId"]))
-            jobs.append(LiveJob(job, ad))
+            jobs.append(LiveJob(job, plain(ad)))
         return sorted(jobs, key=lambda live: live.job)
 
 
@@ -336,30 +411,101 @@ def find_event_log() -> EventLogSetting:
     return EventLogSetting(str(path), local_access_point())
 
 
-def plain(ad: Any) -> dict[str, Any]:
-    """Turn a ClassAd into plain Python values; leave out undefined attributes."""
+def plain(ad: Any, depth: int = 0) -> dict[str, Any]:
+    """Turn a ClassAd into plain Python values; what is undefined or of a wrong type is left out.
+
+    Its expressions are evaluated, which replaces them in `ad`.
+    """
     import classad2
 
     values: dict[str, Any] = {}
-    for name in ad:
-        value = ad[name]
-        if isinstance(value, classad2.ExprTree) and name in POLICY_ATTRIBUTES:
-            value = str(value)
-        elif isinstance(value, classad2.ExprTree):
-            try:
-                evaluated = value.eval(ad)
-            except Exception:  # whatever the error, the expression itself says more
-                evaluated = classad2.Value.Undefined
-            unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
-            value = str(value) if unknown else evaluated
+    for name, value in _evaluated(ad).items():
         if isinstance(value, classad2.Value):
             continue
-        if isinstance(value, classad2.ClassAd):
-            value = plain(value)
+        if type(value) in _SCALARS:
+            pass
+        elif isinstance(value, classad2.ClassAd):
+            if depth >= DEEPEST_AD:
+                continue
+            value = plain(value, depth + 1)
         elif isinstance(value, list):
-            value = [plain(item) if isinstance(item, classad2.ClassAd) else item for item in value]
-        values[name] = value
+            value = [
+                plain(item, depth + 1) if isinstance(item, classad2.ClassAd) else item
+                for item in value
+                if depth < DEEPEST_AD
+            ]
+        spelled = _SPELLING.get(name.lower(), name)
+        if (checked := _checked_value(spelled, value)) is not None:
+            values[spelled] = checked
     return values
+
+
+def _evaluated(ad: Any) -> dict[str, Any]:
+    """Evaluate each expression of an ad once; policies, and what has no value, stay text.
+
+    Expressions that refer to one another several times each would take for ever if each reference
+    was evaluated anew. So what an expression refers to is evaluated before it, and takes its place.
+    """
+    import classad2
+
+    values = {name: ad[name] for name in ad}
+    waiting = {
+        name.lower(): name for name, value in values.items() if isinstance(value, classad2.ExprTree)
+    }
+    for lowered, name in list(waiting.items()):
+        if _SPELLING.get(lowered) in POLICY_ATTRIBUTES:
+            values[name] = str(values[name])
+            del ad[name], waiting[lowered]
+
+    def evaluate(lowered: str) -> None:
+        name = waiting.pop(lowered)
+        tree = values[name]
+        text = str(tree)
+        del ad[name]  # a reference back to it is undefined
+        for word in _IDENTIFIER.findall(text):
+            if word.lower() in waiting:
+                evaluate(word.lower())
+        try:
+            evaluated = tree.eval(ad)
+        except Exception:  # whatever it is, the expression's own text says more
+            evaluated = classad2.Value.Undefined
+        if isinstance(evaluated, str) and len(evaluated) > LONGEST_EVALUATED:
+            evaluated = classad2.Value.Undefined
+        if isinstance(evaluated, bool | int | float | str):
+            ad[name] = evaluated
+        unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
+        values[name] = text if unknown else evaluated
+
+    while waiting:
+        evaluate(next(iter(waiting)))
+    return values
+
+
+_SCALARS = frozenset({bool, int, float, str})
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def _checked_value(name: str, value: Any) -> Any:
+    """Return an attribute's value if it has its type and range, else None."""
+    if (limits := _LIMITS.get(name)) is not None:
+        least, most, whole = limits
+        # A truth value is no number here, and a comparison with NaN is false.
+        if type(value) not in (int, float) or not least <= value <= most:
+            return None
+        return int(value) if whole else value
+    if name in _TEXTS:
+        if not isinstance(value, str):
+            return None
+        if name.endswith("Reason"):
+            return value[:LONGEST_REASON]
+        return value if len(value) <= LONGEST_VALUE else None
+    if name in _NESTED:
+        return value if isinstance(value, dict) else None
+    if name in _FLAGS:
+        return value if isinstance(value, bool) else None
+    if name in POLICY_ATTRIBUTES:
+        return value if isinstance(value, str | bool | int | float) else None
+    return value
 
 
 def _htcondor2() -> Any:

@@ -11,6 +11,7 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
 from condor_advice.gather.reader import EventColumns, ReaderState, first_year, read_block
+from condor_advice.gather.regular import open_regular
 from condor_advice.gather.store import Store
 
 
@@ -22,12 +23,19 @@ class JobSequence:
     events: tuple[JobEvent, ...]
 
 
-def read_log(path: str | os.PathLike[str], clock: Clock) -> EventColumns:
-    """Read a whole log at once; dates without a year get theirs."""
+def read_log(
+    path: str | os.PathLike[str], clock: Clock, most_bytes: int | None = None
+) -> EventColumns:
+    """Read a whole log at once; dates without a year get theirs.
+
+    Raises AdviceError for a log of more than `most_bytes`, and for what is no regular file.
+    """
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
+            if most_bytes is not None and status.st_size > most_bytes:
+                raise AdviceError(f"{path}: larger than {most_bytes:,} bytes")
+            data = file.read(status.st_size)
             modified = datetime.fromtimestamp(status.st_mtime, UTC)
             state = ReaderState(year=first_year(file.fileno(), len(data), modified))
     except OSError as error:

@@ -6,10 +6,12 @@ All reports of the project use this module and share its style.
 from __future__ import annotations
 
 import base64
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
+
+from condor_advice.gather.foreign_text import visible
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -61,6 +63,11 @@ def page(title: str, sections: Iterable[Section], note: str = "") -> str:
         parts += [_picture(caption, png) for caption, png in section.pictures.items()]
     parts.append("</body></html>\n")
     return "\n".join(parts)
+
+
+def escape(text: str, quote: bool = True) -> str:
+    """Return text for HTML, without characters that are not seen or turn the direction."""
+    return html.escape(visible(text), quote=quote)
 
 
 def number(value: object, digits: int = 3) -> str:

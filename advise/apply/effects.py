@@ -14,6 +14,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.ledger import OPEN_EFFECTS, Action, Effect, Ledger, Result, past_actions
 from condor_advice.gather.live import AccessPoint
+from condor_advice.gather.regular import MOST_OWN_LOG_BYTES
 from condor_advice.gather.sequences import JobSequence, read_log, sequences
 from condor_advice.gather.store import Store, default_store_path
 from condor_advice.preprocess.holds.episodes import HoldEpisode, Outcome, hold_episodes, outcome_of
@@ -186,7 +187,9 @@ def _logged(action: Action, logs: dict[str, list[JobSequence]]) -> list[JobSeque
     if path not in logs:
         logs[path] = []
         with contextlib.suppress(AdviceError, OSError):
-            logs[path] = sequences(read_log(path, Clock(find_zone(None))).events())
+            logs[path] = sequences(
+                read_log(path, Clock(find_zone(None)), MOST_OWN_LOG_BYTES).events()
+            )
     return [
         sequence
         for sequence in logs[path]

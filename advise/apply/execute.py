@@ -30,6 +30,7 @@ from condor_advice.advise.apply.plan import (
 from condor_advice.advise.because import Grounds
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.events import JobId, JobStatus
+from condor_advice.gather.foreign_text import one_line
 from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
 from condor_advice.gather.live import AccessPoint, HeldSince, Refused
 
@@ -381,7 +382,7 @@ def summary(plan: ApplyPlan) -> str:
     """Describe what would be done, what waits and what is left alone, one line per kind of job."""
     lines = []
     if plan.breaker:
-        lines.append(click.style(f"stopped: {plan.breaker}", fg="red", bold=True))
+        lines.append(click.style(one_line(f"stopped: {plan.breaker}"), fg="red", bold=True))
     for step in ApplyStep:
         kinds: dict[tuple[Grounds, str, bool, str], list[Choice]] = defaultdict(list)
         for choice in plan.choices:
@@ -393,7 +394,8 @@ def summary(plan: ApplyPlan) -> str:
             until = min((c.until for c in members if c.until is not None), default=None)
             when = f", until {_local(until)}" if until is not None else ""
             edit = f" [{about}]" if about else ""
-            lines.append(f"{step.value}: {_ids(members)} ({label}){edit}: {why}{when}")
+            named = f"{step.value}: {_ids(members)} ({label}){edit}: {why}{when}"
+            lines.append(one_line(named))
     return "\n".join(lines)
 
 
@@ -406,7 +408,7 @@ def question(plan: ApplyPlan, caller: str) -> str:
         if count:
             parts.append(f"{verb} {count} job{'s' if count > 1 else ''}")
     owners = {choice.state.owner for choice in plan.acts() if choice.state}
-    whose = f" of {', '.join(sorted(owners))}" if owners != {caller} else ""
+    whose = one_line(f" of {', '.join(sorted(owners))}") if owners != {caller} else ""
     text = ", ".join(parts)
     return f"{text[:1].upper()}{text[1:]}{whose}?"
 
@@ -420,7 +422,8 @@ def outcome(applied: Applied) -> str:
             if action.result is Result.DONE:
                 done[action.action].append(str(job))
             else:
-                lines.append(f"{job}: {action.action} {action.result.value}: {action.message}")
+                problem = f"{job}: {action.action} {action.result.value}: {action.message}"
+                lines.append(one_line(problem))
     words = {"edit": "edited", "release": "released", "remove": "removed"}
     lines = [f"{words[name]}: {_named(done[name])}" for name in words if name in done] + lines
     waiting = [c for c in applied.plan.choices if c.step is ApplyStep.WAIT]

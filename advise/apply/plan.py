@@ -76,7 +76,11 @@ class ApplyLimits:
                 if not isinstance(value, list):
                     raise UsageError(f"[acting] {name} = {value!r}: write a list, as in [1, 2]")
                 values[name] = tuple(value)
-            elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            elif (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value < math.inf
+            ):
                 raise UsageError(f"[acting] {name} = {value!r}: must be a number, at least 0")
             else:
                 values[name] = type(default)(value)
@@ -263,11 +267,13 @@ def _choose_alone(
     code = state.code if state.code is not None else given.code
     if untouchable := _untouchable(code, state, limits):
         return Choice(case, ApplyStep.LEAVE, untouchable, state=state)
+    if not 0.0 <= given.p_success <= 1.0:  # not a number, either
+        return leave(StepReason.NO_CHANCE)
     confidence = limits.confidence if request.confidence is None else request.confidence
     if case.gone and request.confidence is None:
         confidence = 0.0
     if case.verdict is Verdict.RELEASE:
-        if given.p_success < confidence:
+        if not given.p_success >= confidence:
             return leave(StepReason.BELOW_CONFIDENCE, chance=given.p_success, confidence=confidence)
         if code in SITE_POLICY:
             return leave(StepReason.SITE_POLICY)

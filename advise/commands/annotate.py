@@ -15,6 +15,7 @@ import click
 
 from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
@@ -55,7 +56,9 @@ def annotate(constraint: str | None, dry_run: bool, cron: bool, as_json: bool) -
 
     point = AccessPoint.find()
     question = Question(everybody=True, constraint=constraint)
-    advices, _ = judge(question)
+    advices, found_holds = judge(question)
+    for problem in found_holds.unjudged:
+        click.echo(f"note: {one_line(problem)}", err=True)
     if any(not advice.hold.ad for advice in advices):
         raise Unreachable(
             "the schedd stopped answering, so nothing was written; check that it is running"

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
+from typing import TextIO, cast
 
 import click
 
 from condor_advice.advise.commands.options import zone_option
 from condor_advice.gather.clock import Clock, find_zone
 from condor_advice.gather.collect import Collector, Gathered
+from condor_advice.gather.foreign_text import OwnText, one_line
 from condor_advice.gather.memory import keep_freed_memory
 from condor_advice.gather.store import Store, default_store_path
 from condor_advice.preprocess.holds.keeper import EpisodeKeeper
@@ -166,7 +168,8 @@ def _progress(collector: Collector) -> Iterator[Callable[[int], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(file=cast(TextIO, OwnText(sys.stderr)))
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=total)
 
         def advance(size: int) -> None:
@@ -180,20 +183,21 @@ def _progress(collector: Collector) -> Iterator[Callable[[int], None]]:
 def _warn(result: Gathered) -> None:
     """Report a log's errors and gaps as soon as they are known."""
     if result.error is not None:
-        click.echo(f"condor-advice: {result.error}", err=True)
+        click.echo(f"condor-advice: {one_line(result.error)}", err=True)
     for gap in result.gaps[result.reported :]:
-        click.echo(f"condor-advice: {result.log}: events are missing: {gap.reason}", err=True)
+        problem = f"{result.log}: events are missing: {gap.reason}"
+        click.echo(f"condor-advice: {one_line(problem)}", err=True)
     result.reported = len(result.gaps)
 
 
 def _print_on_terminal(text: str) -> None:
     if sys.stderr.isatty():
-        click.echo(text, err=True)
+        click.echo(one_line(text), err=True)
 
 
 def _as_text(result: Gathered) -> str:
     gaps = f", {len(result.gaps)} gap(s)" if result.gaps else ""
-    return f"{result.log}: {result.events:,} new events{gaps}"
+    return one_line(f"{result.log}: {result.events:,} new events{gaps}")
 
 
 def _as_json(result: Gathered) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from condor_advice.advise.jobids import parse_job_id
+from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
     from condor_advice.advise.jobids import WantedJobs
@@ -78,7 +79,7 @@ def _print(actions: Sequence[Action]) -> None:
                 str(given.job),
                 action.action + first,
                 action.result.value,
-                _effect(action),
+                one_line(_effect(action)),
                 advice,
             )
         )

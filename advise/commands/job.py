@@ -13,6 +13,7 @@ from condor_advice.advise.apply import Acting, apply_options
 from condor_advice.advise.commands.options import zone_option
 from condor_advice.advise.jobids import is_job_id, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.foreign_text import clear_screen, one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -38,7 +39,7 @@ def _complete(
             from condor_advice.gather.live import AccessPoint
 
             items += [
-                CompletionItem(str(live.job), help=str(live.ad.get("HoldReason", ""))[:60])
+                CompletionItem(str(live.job), help=one_line(live.ad.get("HoldReason", ""), 60))
                 for live in AccessPoint.find().held_jobs(mine=True)
             ]
         except AdviceError:
@@ -149,7 +150,7 @@ def job(
     )
     while True:
         if watch and sys.stdout.isatty() and not as_json:
-            click.clear()
+            clear_screen()
         missing = answer(question, as_json, explain, acting)
         if not watch:
             if missing:

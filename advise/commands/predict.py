@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from condor_advice.gather.foreign_text import one_line
+
 if TYPE_CHECKING:
     from condor_advice.advise.presubmit import Prediction
 
@@ -52,6 +54,11 @@ class WithSubmitArguments(click.Command):
     "--ignore", multiple=True, metavar="RULE", help="Skip this lint rule; may be repeated."
 )
 @click.option("--lint-only", is_flag=True, help="Check the file; predict nothing.")
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="Run the programs that a file names in `include command` and `queue from PROGRAM |`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def predict(
@@ -62,6 +69,7 @@ def predict(
     quantile: float,
     ignore: tuple[str, ...],
     lint_only: bool,
+    allow_commands: bool,
     as_json: bool,
 ) -> None:
     """Check submit files and predict how their jobs will fare.
@@ -81,13 +89,14 @@ def predict(
             quantile=quantile,
             ignore=ignore,
             lint_only=lint_only,
+            allow_commands=allow_commands,
             now=time.time(),
         )
         if as_json:
             click.echo(json.dumps(prediction.as_dict()))
         else:
             if len(files) > 1:
-                click.echo(f"{file}:")
+                _echo(f"{file}:")
             _print(prediction)
         faulty |= any(finding.severity == "error" for finding in prediction.findings)
     if faulty:
@@ -97,20 +106,20 @@ def predict(
 def _print(prediction: Prediction) -> None:
     for finding in prediction.findings:
         where = finding.command or "file"
-        click.echo(f"{finding.severity}: {where}: {finding.text} [{finding.rule}]")
-        click.echo(f"    {finding.remedy}")
+        _echo(f"{finding.severity}: {where}: {finding.text} [{finding.rule}]")
+        _echo(f"    {finding.remedy}")
     if not prediction.findings:
-        click.echo("no faults found")
-    click.echo(
+        _echo("no faults found")
+    _echo(
         f"{prediction.jobs} job{'' if prediction.jobs == 1 else 's'}"
         + (f", {prediction.looked_at} checked" if prediction.looked_at < prediction.jobs else "")
     )
     if prediction.risk is None:
         if prediction.note:
-            click.echo(prediction.note)
+            _echo(prediction.note)
         return
     risk: dict[str, Any] = prediction.risk
-    click.echo(
+    _echo(
         f"risk of failing: {risk['probability']:.0%}"
         + (
             f" (the riskiest of {len(risk['by_job'])}: {max(risk['by_job']):.0%})"
@@ -120,8 +129,13 @@ def _print(prediction: Prediction) -> None:
         + f"; usual here: {risk['base_rate']:.0%}"
     )
     for reason in risk["reasons"]:
-        click.echo(f"    {reason['text']} ({reason['share']:+.2f})")
+        _echo(f"    {reason['text']} ({reason['share']:+.2f})")
     for size in prediction.sizes:
-        click.echo(f"{size['command']} = {size['suggested_text']}   # {size['why']}")
+        _echo(f"{size['command']} = {size['suggested_text']}   # {size['why']}")
     for odd in prediction.anomalies:
-        click.echo(f"unusual: {odd['text']}")
+        _echo(f"unusual: {odd['text']}")
+
+
+def _echo(text: str) -> None:
+    """Print one line; the submit file that it quotes may be a stranger's."""
+    click.echo(one_line(text))

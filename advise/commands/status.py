@@ -15,6 +15,7 @@ import click
 from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType
+from condor_advice.gather.foreign_text import one_line
 from condor_advice.gather.store import LogStatus, Store, default_store_path
 from condor_advice.gather.tail import unread_behind
 
@@ -125,13 +126,14 @@ def _print(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    _print_line(
+        console,
         f"{figures['store']}: {figures['events']:,} events from {len(figures['logs'])} log(s), "
         f"{figures['store_bytes'] / 1e6:,.1f} MB",
-        markup=False,
     )
     for log in figures["logs"]:
-        console.print(f"\n{log['log']} (access point {log['access_point']})", markup=False)
+        console.print()
+        _print_line(console, f"{log['log']} (access point {log['access_point']})")
         console.print(f"  {log['events']:,} events, the last at {_when(log['last_event_at'])}")
         read = f"read to byte {log['read_to']:,} at {_when(log['read_at'])}"
         if log["unread_bytes"]:
@@ -151,30 +153,37 @@ def _print(figures: dict[str, Any]) -> None:
         console.print(table)
     for log in figures["logs"]:
         if log["problem"]:
-            console.print(f"\n{log['problem']}", markup=False)
+            console.print()
+            _print_line(console, log["problem"])
         counted = ", ".join(f"{kind} {count:,}" for kind, count in log["oddities"].items())
         if counted:
-            console.print(f"\n{log['log']}: oddities: {counted}", markup=False)
+            console.print()
+            _print_line(console, f"{log['log']}: oddities: {counted}")
             for oddity in figures["oddities"]:
                 if oddity["log"] == log["log"]:
                     where = f"  byte {oddity['offset']:,}: {oddity['kind']}"
-                    console.print(f"{where}: {oddity['excerpt']!r}", markup=False)
+                    _print_line(console, f"{where}: {oddity['excerpt']!r}")
     for gap in figures["gaps"]:
-        console.print(f"\n{gap['log']}: events are missing: {_gap(gap)}", markup=False)
+        console.print()
+        _print_line(console, f"{gap['log']}: events are missing: {_gap(gap)}")
     _print_advice(console, figures["advice"])
 
 
 def _print_advice(console: Console, advice: dict[str, Any]) -> None:
     from condor_advice.advise.model_health import feedback_words
 
-    console.print(
-        f"\nmodel: {advice['model'] or 'none, so advice comes from rules alone'}", markup=False
-    )
+    console.print()
+    _print_line(console, f"model: {advice['model'] or 'none, so advice comes from rules alone'}")
     for line in (*advice["warnings"], *feedback_words(advice)):
-        console.print(line, markup=False)
+        _print_line(console, line)
     for note in (advice["drift_note"], advice.get("feedback_note")):
         if note:
-            console.print(note, markup=False)
+            _print_line(console, note)
+
+
+def _print_line(console: Console, text: str) -> None:
+    """Print one line; file names and lines of logs in it may be a stranger's."""
+    console.print(one_line(text), markup=False)
 
 
 def _gap(gap: dict[str, Any]) -> str:

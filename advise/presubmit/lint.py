@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from condor_advice.advise.presubmit.submit_file import CannotParse, Proc, SubmitFile, quantity
+from condor_advice.gather.regular import read_start
 
 MAX_PROCS = 1000
 SMALLEST_MEMORY_MB = 32.0
@@ -305,8 +306,7 @@ def _executable(proc: Proc) -> Iterator[Finding]:
 
 def _program(proc: Proc, path: Path, name: str) -> Iterator[Finding]:
     try:
-        with open(path, "rb") as file:
-            start = file.read(4096)
+        start = read_start(path, 4096)
     except OSError as error:
         yield _error(
             proc,

@@ -142,12 +142,16 @@ def predict_submit(
     quantile: float = 0.95,
     ignore: Sequence[str] = (),
     lint_only: bool = False,
+    allow_commands: bool = False,
     now: float,
 ) -> Prediction:
-    """Lint a submit file and, with a model, predict risk and sizes of its jobs."""
+    """Lint a submit file and, with a model, predict risk and sizes of its jobs.
+
+    Raises RunsCommand if reading the file runs a program, unless `allow_commands`.
+    """
     prediction = Prediction(str(path))
     try:
-        submit = SubmitFile(path, arguments)
+        submit = SubmitFile(path, arguments, allow_commands=allow_commands)
     except CannotParse as error:
         prediction.findings = [refused(error)]
         return prediction

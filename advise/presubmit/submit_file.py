@@ -1,7 +1,8 @@
 """Read a submit description with HTCondor's own parser: macros, queue statement and items.
 
 `htcondor2.Submit` needs no pool for this. It makes no job ads without a schedd, so requests are
-read from the submit commands.
+read from the submit commands. The description may be a stranger's: unless the caller allows it,
+nothing that it names is run (see submit_lines.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from condor_advice.advise.presubmit.submit_lines import (
+    LARGEST_FILE,
+    Line,
+    RunsCommand,
+    file_of_items,
+    refuse_includes,
+    safe_lines,
+    statements,
+)
 from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.gather.regular import open_regular, read_regular
 
 UNDEFINED = "condor_advice_undefined_macro"
 _QUEUE = re.compile(r"^\s*queue\b", re.IGNORECASE)
@@ -79,23 +90,52 @@ class Request:
 class SubmitFile:
     """A submit file with the lines that condor_submit's arguments add."""
 
-    def __init__(self, path: Path, arguments: Sequence[str] = ()) -> None:
-        import htcondor2
-
+    def __init__(
+        self, path: Path, arguments: Sequence[str] = (), *, allow_commands: bool = False
+    ) -> None:
         self.path = path
         try:
-            self.text = path.read_text(encoding="utf-8", errors="backslashreplace")
+            data = read_regular(path, LARGEST_FILE)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; give an existing submit file") from error
+        self.text = data.decode("utf-8", "backslashreplace")
         self.additions, self.ignored = _additions(arguments)
-        before, self.queue_line, self.after_queue = _at_queue(self.text)
-        source = "\n".join([*before, *self.additions, *(self.queue_line or ["queue"])]) + "\n"
-        try:
-            self.submit: Any = htcondor2.Submit(source)
-        except Exception as error:  # the bindings raise more than one kind of exception
-            line, text = _bad_line(before)
-            raise CannotParse(path, line, text, str(error)) from error
+        added = [line for text in self.additions for line in statements(text, path)]
+        if allow_commands:
+            whole = [
+                Line(path, number, text)
+                for number, text in enumerate(self.text.splitlines(), start=1)
+            ]
+            before, queue, self.after_queue = _at_queue(whole)
+            lines = [*before, *added]
+        else:
+            before, queue, self.after_queue = _at_queue(statements(self.text, path))
+            lines = safe_lines([*before, *added], _expand_after)
+            queue = queue and _literal_queue(lines, queue)
+            refuse_includes(queue or [])
+        self.queue_line = [line.text for line in queue] if queue else None
+        self.submit: Any = _parsed(path, lines, self.queue_line or ["queue"])
         self.raw = {str(key).lower(): str(value) for key, value in dict(self.submit).items()}
+        if not allow_commands:
+            self._check_items(queue)
+
+    def _check_items(self, queue: Sequence[Line] | None) -> None:
+        """Refuse a queue statement that takes its items from a program, or from no plain file."""
+        arguments = str(self.submit.getQArgs() or "")
+        source = file_of_items(arguments)
+        if source is None:
+            return
+        number = queue[0].number if queue else None
+        if "|" in source or "$" in source:
+            why = "runs a program" if "|" in source else "may run a program"
+            raise RunsCommand(self.path, number, f"queue {arguments}", why)
+        try:
+            open_regular(source).close()
+        except FileNotFoundError:
+            return  # HTCondor reports it
+        except OSError as error:
+            detail = f"{source}: {error.strerror}"
+            raise CannotParse(self.path, number, f"queue {arguments}", detail) from None
 
     def undefined_macros(self) -> list[tuple[str, str]]:
         """Return (command, macro) for every $(macro) that nothing defines.
@@ -182,39 +222,77 @@ def quantity(text: str, plain_unit: str, result_unit: str) -> Request | None:
     return Request(None, False, text)
 
 
-def _at_queue(text: str) -> tuple[list[str], list[str] | None, list[tuple[int, str]]]:
+def _at_queue(
+    lines: Sequence[Line],
+) -> tuple[list[Line], list[Line] | None, list[tuple[int, str]]]:
     """Split a file into the lines before its queue statement, the statement, and the rest."""
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if not _QUEUE.match(line):
+    for place, line in enumerate(lines):
+        text = line.text
+        if not _QUEUE.match(text):
             continue
-        stop = number + 1
-        if line.rstrip().endswith("(") or ("(" in line and ")" not in line):
-            while stop < len(lines) and ")" not in lines[stop]:
+        stop = place + 1
+        if text.rstrip().endswith("(") or ("(" in text and ")" not in text):
+            while stop < len(lines) and ")" not in lines[stop].text:
                 stop += 1
             stop += 1
         after = [
-            (index + 1, rest)
-            for index, rest in enumerate(lines[stop:], start=stop)
-            if rest.strip() and not rest.lstrip().startswith("#")
+            (rest.number, rest.text)
+            for rest in lines[stop:]
+            if rest.text.strip() and not rest.text.lstrip().startswith("#")
         ]
-        return lines[:number], lines[number:stop], after
-    return lines, None, []
+        return list(lines[:place]), list(lines[place:stop]), after
+    return list(lines), None, []
 
 
-def _bad_line(lines: Sequence[str]) -> tuple[int | None, str]:
+def _parsed(path: Path, lines: Sequence[Line], queue: Sequence[str]) -> Any:
+    import htcondor2
+
+    try:
+        return htcondor2.Submit("\n".join([*(line.text for line in lines), *queue]) + "\n")
+    except Exception as error:  # the bindings raise more than one kind of exception
+        bad = _bad_line(lines)
+        number, text = (bad.number, bad.text.strip()) if bad else (None, "")
+        raise CannotParse(bad.path if bad else path, number, text, str(error)) from error
+
+
+def _expand_after(lines: Sequence[Line], text: str) -> str | None:
+    """Expand the macros in a text that follows some statements; None if they cannot be read."""
+    try:
+        submit = _parsed(Path(), lines, ["queue"])
+    except CannotParse:
+        return None
+    submit["condor_advice_probe"] = text
+    try:
+        return str(submit.expand("condor_advice_probe"))
+    except KeyError:  # raised when the value is empty
+        return ""
+
+
+def _literal_queue(lines: Sequence[Line], queue: Sequence[Line]) -> list[Line]:
+    """Expand the macros of a queue statement, so that what is checked is what HTCondor reads."""
+    first = queue[0]
+    if "$" not in first.text:
+        return list(queue)
+    expanded = _expand_after(lines, first.text)
+    if expanded is None:
+        return list(queue)  # HTCondor cannot read what is above it either
+    # A value of several lines must not become several statements.
+    return [Line(first.path, first.number, " ".join(expanded.split("\n"))), *queue[1:]]
+
+
+def _bad_line(lines: Sequence[Line]) -> Line | None:
     """Return the first line at which HTCondor's parser fails."""
     import htcondor2
 
     bad = None
     for stop in range(len(lines), 0, -1):
         try:
-            htcondor2.Submit("\n".join(lines[:stop]) + "\n")
+            htcondor2.Submit("\n".join(line.text for line in lines[:stop]) + "\n")
         except Exception:
             bad = stop
         else:
             break
-    return (bad, lines[bad - 1].strip()) if bad else (None, "")
+    return lines[bad - 1] if bad else None
 
 
 def _additions(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from condor_advice.gather.files import replace_file
+from condor_advice.gather.foreign_text import one_line
 from condor_advice.model.html_report import number
 from condor_advice.model.plots import PlotData, draw_all
 from condor_advice.model.registry.manifest import Manifest
@@ -154,6 +156,11 @@ def _list(values: Mapping[str, object], words: Mapping[str, str] | None = None) 
 
 
 def _inline(value: object) -> str:
+    """Return a value as plain text: no markup, and on one line."""
+    return escape(one_line(_words(value)), quote=False)
+
+
+def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {number(entry)}" for name, entry in value.items()) or "none"
     if isinstance(value, list | tuple):

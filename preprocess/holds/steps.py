@@ -272,7 +272,12 @@ class _Filler:
     def _fields(self, fields: Fields) -> None:
         for name, field_name in (*_NUMBERS, ("part", "Type")):
             if found := fields.numbers.get(field_name):
-                self.steps[name][self._at(found.rows)] = found.values
+                column, rows, values = self.steps[name], self._at(found.rows), found.values
+                if column.dtype.kind == "i":
+                    # Anybody can write a log: a number that no column holds is as if absent.
+                    fits = np.abs(values) <= np.iinfo(column.dtype).max
+                    rows, values = rows[fits], values[fits]
+                column[rows] = values
         self._cpu(fields)
         self._points(fields)
         self._attributes(fields)

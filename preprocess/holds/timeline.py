@@ -29,6 +29,7 @@ from condor_advice.gather.reader import (
     first_year,
     read_block,
 )
+from condor_advice.gather.regular import open_regular
 from condor_advice.gather.store import Store
 from condor_advice.preprocess.holds.steps import (
     Names,
@@ -229,15 +230,17 @@ def log_timeline(
 def log_blocks(path: Path, clock: Clock) -> Iterator[EventColumns]:
     """Yield a file's events block by block."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
+            left = status.st_size  # a log that grows as fast as it is read has an end, too
             state = ReaderState()
             if _has_no_years(file.fileno(), status.st_size):
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
                 state.year = first_year(file.fileno(), status.st_size, modified)
             base, rest = 0, b""
             while True:
-                read = file.read(BLOCK_BYTES)
+                read = file.read(min(left, BLOCK_BYTES))
+                left -= len(read)
                 data = rest + read
                 if not data:
                     return

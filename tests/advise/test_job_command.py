@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -255,3 +256,15 @@ def test_outcomes_seen_here_outweigh_the_prior():
     assert chance > 0.85
     assert low < chance < high
     assert posterior(0.1, [])[1][1] - posterior(0.1, [])[1][0] > high - low
+
+
+def test_a_code_that_no_number_holds_is_as_if_absent(
+    event_log: Callable[[str], Path], tmp_path: Path
+) -> None:
+    text = event_log("held_by_owner.log").read_text()
+    changed = text.replace("Code 1 Subcode 0", f"Code {10**20} Subcode -{10**20}")
+    assert changed != text
+    (tmp_path / "log").write_text(changed)
+    done = advice("--log", tmp_path / "log", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["hold"]["code"] is None

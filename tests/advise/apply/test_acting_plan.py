@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -253,3 +254,21 @@ def test_limits_come_from_configuration_and_mistakes_are_named() -> None:
         ApplyLimits.read({"leave_reasons": ["("]})
     with pytest.raises(UsageError, match="write a list"):
         ApplyLimits.read({"leave_codes": 3})
+
+
+@pytest.mark.parametrize("chance", [math.nan, math.inf, -math.inf, -0.01, 1.01])
+@pytest.mark.parametrize("verdict", ["RELEASE", "FIX", "REMOVE"])
+def test_a_chance_that_is_none_never_acts(chance: float, verdict: str) -> None:
+    request = ApplyRequest(confidence=0.0, fix=True, remove=True)
+    found = plan([case(chance=chance, verdict=verdict)], request=request)
+    assert steps(found) == [ApplyStep.LEAVE]
+    gone = replace(case(chance=chance, verdict=verdict), gone=True)
+    assert steps(plan([gone], request=replace(request, confidence=None))) == [ApplyStep.LEAVE]
+
+
+def test_a_required_chance_that_is_no_number_releases_nothing() -> None:
+    found = plan([case(chance=1.0)], request=ApplyRequest(confidence=math.nan))
+    assert steps(found) == [ApplyStep.LEAVE]
+    for value in (math.nan, math.inf):
+        with pytest.raises(UsageError, match="confidence"):
+            ApplyLimits.read({"confidence": value})
