@@ -43,6 +43,8 @@ Ints = npt.NDArray[np.int64]
 KEPT_VERSION = 2
 # While a log is followed, writing the state may take this share of the time.
 STATE_SHARE = 0.02
+# What writing the first state is taken to cost: a short pass writes its state once, at its end.
+FIRST_STATE_SECONDS = 0.1
 SIZES_KEPT = 64  # of each kin, the latest
 # Over so many like cases more ones would change nothing that people can see.
 MOST_LIKE_CASES = 1000
@@ -177,8 +179,8 @@ class KeptEpisodes:
         self._stream: EpisodeStream | None = None
         self._after: dict[str, tuple[int, int]] = {}
         self.behind = False  # whether the last pass left events to the next one
-        self._state_cost = 0.0
-        self._state_at = 0.0
+        self._state_cost = FIRST_STATE_SECONDS
+        self._state_at = time.time()
         self._state_sequence = -1
         self._names_written = {"access_point": 0, "point": 0, "owner": 0}
         self._templates_written: set[int] = set()

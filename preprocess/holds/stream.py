@@ -12,16 +12,16 @@ but a hold's context is made of other jobs, and there is no cheap way back to th
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -558,6 +558,8 @@ class EpisodeStream:
 
     def dump(self, file: IO[bytes], after: After | None = None) -> None:
         """Write the state to an open file."""
+        import zstandard
+
         arrays: dict[str, Any] = {"recent": self.recent}
         arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
         plain: dict[str, Any] = {
@@ -585,8 +587,14 @@ class EpisodeStream:
                     for column in table.COLUMNS:
                         arrays[f"{name}.{part}.{column}"] = getattr(table, column)
         arrays["plain"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
-        # As np.savez does, but compressed fast: a state may be large, and is written often.
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        # As np.savez does, in one zstd frame: several times as fast as zlib.
+        compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
+        with (
+            compressor.stream_writer(file, closefd=False) as compressed,
+            zipfile.ZipFile(
+                cast(IO[bytes], _Unseekable(compressed)), "w", zipfile.ZIP_STORED
+            ) as archive,
+        ):
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -605,10 +613,15 @@ class EpisodeStream:
     @classmethod
     def restore(cls, file: Path | IO[bytes], spec: TensorSpec | None = None) -> tuple[Self, After]:
         """Read back what `dump` wrote; what is no such thing raises a ValueError or KeyError."""
+        import zstandard
+
+        compressed = file.read_bytes() if isinstance(file, Path) else file.read()
         try:
-            with np.load(file, allow_pickle=False) as arrays:
+            with zstandard.ZstdDecompressor().stream_reader(compressed) as reader:
+                archive = io.BytesIO(reader.readall())
+            with np.load(archive, allow_pickle=False) as arrays:
                 return cls._restore(arrays, spec)
-        except (EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (EOFError, zipfile.BadZipFile, zstandard.ZstdError) as error:
             raise ValueError(f"damaged: {error}") from error
 
     @classmethod
@@ -638,7 +651,14 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 5
+STATE_VERSION = 6
+
+
+class _Unseekable:
+    """A file to write to, for zipfile: the compressor tells its place behind the compression."""
+
+    def __init__(self, file: Any) -> None:
+        self.write, self.flush = file.write, file.flush
 
 
 def _spec_values(spec: TensorSpec) -> dict[str, int]:
