@@ -142,11 +142,44 @@ class FactTable:
         recent = self._recent(key, second, row, known, total)
         return Answer(total, last, last_sequence, recent)
 
-    def ask_recent(self, key: Ints, sequence: Ints, second: Ints) -> dict[str, Ints]:
-        """Answer with the counts within each window alone."""
-        row, known = self._row_at(key, sequence, second)
-        total = np.where(known[:, None], self._take(self.count, row), 0)
-        return self._recent(key, second, row, known, total)
+    def recent_in_order(
+        self, sequence: Ints, second: Ints, asked: Sequence[tuple[str, str]]
+    ) -> list[Ints]:
+        """Answer for events in order with the counts of facts within windows.
+
+        For a table with one key. `asked` names a window and a fact for each answer.
+        """
+        if not len(self):
+            return [np.zeros(len(sequence), np.int64) for _ in asked]
+        row = np.searchsorted(self.sequence, sequence, side="right") - 1
+        unbroken = self.second[-1] - self.second[0] <= self.forget_seconds
+        known = row >= 0
+        row = np.maximum(row, 0)
+        known &= second - self.second[row] <= self.forget_seconds
+        all_known = bool(known.all())
+        begins = np.flatnonzero(np.r_[True, second[1:] != second[:-1]])
+        lengths = np.diff(begins, append=len(second))
+        distinct = second[begins]
+        starts: dict[str, tuple[Ints, Bools | None]] = {}
+        for window in dict.fromkeys(window for window, _ in asked):
+            since = np.maximum(distinct - CONTEXT_WINDOWS[window], 0)
+            start = np.searchsorted(self.second, since, side="right") - 1
+            counted = None
+            if not unbroken:
+                begin = np.repeat(np.maximum(start, 0), lengths)
+                pause = self.second[np.minimum(begin + 1, row)] - self.second[begin]
+                counted = pause <= self.forget_seconds
+            starts[window] = start, counted
+        answers = []
+        for window, fact in asked:
+            count = self.count[:, self.facts.index(fact)].astype(np.int64)
+            start, counted = starts[window]
+            before = np.repeat(np.where(start >= 0, count[np.maximum(start, 0)], 0), lengths)
+            if counted is not None:
+                before *= counted
+            answer = count[row] - before
+            answers.append(answer if all_known else answer * known)
+        return answers
 
     def _row_at(self, key: Ints, sequence: Ints, second: Ints) -> tuple[Ints, Bools]:
         """Return the last row of each key as of an event, and whether there is one."""
@@ -233,6 +266,8 @@ class ContextLevel:
 
     def numbers(self, keys: Ints) -> Ints:
         """Return dense numbers for keys, -1 for those below zero."""
+        if not len(keys) or keys.max() < 0:
+            return np.full(len(keys), -1, np.int64)
         distinct, which = np.unique(keys, return_inverse=True)
         real = distinct[distinct >= 0]
         place = np.searchsorted(self.keys, real)

@@ -1,0 +1,159 @@
+"""The steps of jobs that were never held, and what the pass needs of these jobs at once.
+
+Most jobs are never held. Of such a job the pass needs where it runs, when it ended and how much
+memory it had used; its steps are needed only if it is held after all. So they are put aside
+as they come, unsorted, and each job has a few brief rows that stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.hashing import MIX
+from condor_advice.preprocess.holds.live_steps import LiveSteps, among
+from condor_advice.preprocess.holds.steps import STEP, Steps, take_steps
+
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+Columns = dict[str, npt.NDArray[np.generic]]
+
+_BRIEF_FIELDS = (
+    "job", "sequence", "time", "clock", "batch", "memory", "peak", "exit", "point", "kind",
+)  # fmt: skip
+BRIEF = np.dtype([(name, STEP[name]) for name in _BRIEF_FIELDS])
+_SECOND = 1_000_000
+# Events that a job repeats for as long as it runs. Useless ones are looked for when they are
+# more than this share of all steps.
+_REPEATED = (Kind.IMAGE_SIZE, Kind.JOB_AD_INFORMATION)
+_MOST_REPEATED = 0.5
+
+
+class UnheldJobs:
+    """Jobs without a hold in their current life."""
+
+    def __init__(self, chunks: Iterable[Steps] = ()) -> None:
+        self.steps = LiveSteps(chunks)  # of each job's current life; a job's need not be together
+        self._brief = LiveSteps(dtype=BRIEF)
+        everything = self.steps.everything()
+        if len(everything):
+            self._put_brief(self._in_order(_brief_columns(everything)))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def jobs_told_before(self, batch: Steps, keys: Keys) -> Ints:
+        """Return the jobs that have a step which may be a copy of one in the batch."""
+        if not len(batch):
+            return np.empty(0, np.int64)
+        earliest = int(batch["time"].min()) // _SECOND * _SECOND
+        parts = [np.empty(0, np.int64)]
+        for steps, present in self.steps.views():
+            late = np.flatnonzero((steps["time"] >= earliest) & present)
+            if len(late):
+                recent = take_steps(steps, late)
+                parts.append(recent["job"][among(copy_keys(recent), keys)])
+        return np.concatenate(parts)
+
+    def take_out(self, jobs: Ints) -> Steps:
+        """Remove jobs; return their steps, by job and in order."""
+        found = self.steps.take_out(jobs)
+        self._brief.take_out(jobs)
+        return take_steps(found, job_order(found["job"])) if len(found) else found
+
+    def join(self, batch: Steps) -> Columns:
+        """Return brief columns of the jobs in a batch, by job and in order; `put` is to follow."""
+        old = self._brief.take_out(batch["job"])
+        return self._in_order(
+            {name: np.concatenate((old[name], batch[name])) for name in _BRIEF_FIELDS}
+        )
+
+    def put(self, batch: Steps, rows: Columns, life: Ints) -> None:
+        """Add the steps of a batch; `rows` is what `join` returned, `life` numbers its lives."""
+        self.steps.put(batch)
+        if not len(life):
+            return
+        job = rows["job"]
+        last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
+        sizes = np.diff(last, prepend=-1)
+        current = life == np.repeat(life[last], sizes)
+        if not current.all():
+            rows = {name: column[current] for name, column in rows.items()}
+            self._drop_earlier_lives(job[~current], rows)
+        self._put_brief(rows)
+
+    def keep(self, wanted: Callable[[Steps], Bools], useless: Callable[[Steps], Bools]) -> None:
+        """Drop jobs unless wanted by their brief rows, and the useless steps of those left."""
+        self._brief.keep(wanted)
+        self.steps.keep_jobs(self._brief.jobs())
+        kinds = [steps["kind"] for steps in self.steps.chunks()]
+        repeated = sum(int(np.isin(kind, _REPEATED).sum()) for kind in kinds)
+        if repeated > _MOST_REPEATED * len(self.steps):
+            steps = self.steps.everything()
+            steps = take_steps(steps, job_order(steps["job"]))
+            self.steps = LiveSteps([take_steps(steps, ~useless(steps))])
+
+    def jobs(self) -> Ints:
+        """Return the jobs that are here."""
+        return self._brief.jobs()
+
+    def _in_order(self, rows: Columns) -> Columns:
+        order = job_order(rows["job"])
+        return {name: column[order] for name, column in rows.items()}
+
+    def _drop_earlier_lives(self, jobs: Ints, rows: Columns) -> None:
+        """Drop the steps of jobs from before the life that `rows` begin with."""
+        steps = self.steps.take_out(jobs)
+        begins = np.flatnonzero(np.r_[True, rows["job"][1:] != rows["job"][:-1]])
+        place = np.searchsorted(rows["job"][begins], steps["job"])
+        since = rows["sequence"][begins[place]]
+        self.steps.put(take_steps(steps, steps["sequence"] >= since))
+
+    def _put_brief(self, rows: Columns) -> None:
+        """Keep the few rows of each job that tell where it is; the first tells what was used."""
+        job, kind = rows["job"], rows["kind"]
+        last = np.flatnonzero(np.r_[job[1:] != job[:-1], True])
+        first = np.append(0, last[:-1] + 1)
+        rows["peak"][first] = np.fmax.reduceat(np.fmax(rows["memory"], rows["peak"]), first)
+        rows["batch"][first] = np.minimum.reduceat(rows["batch"], first)
+        named = ((kind == Kind.EXECUTE) | (kind == Kind.REMOTE_ERROR)) & (rows["point"] >= 0)
+        latest = np.maximum.accumulate(np.where(named, np.arange(len(job)), -1))[last]
+        kept = (kind == Kind.SUBMIT) | (kind == Kind.JOB_TERMINATED) | (kind == Kind.JOB_ABORTED)
+        kept[first] = kept[last] = kept[latest[latest >= first]] = True
+        at = np.flatnonzero(kept)
+        brief = np.empty(len(at), BRIEF)
+        for name in _BRIEF_FIELDS:
+            brief[name] = rows[name][at]
+        self._brief.put(brief)
+
+
+def _brief_columns(steps: Steps) -> Columns:
+    return {name: np.ascontiguousarray(steps[name]) for name in _BRIEF_FIELDS}
+
+
+def copy_keys(steps: Steps) -> Keys:
+    """Return numbers that copies of a step share, and few others."""
+    keys = steps["job"].astype(np.uint64)
+    memory = np.ascontiguousarray(steps["memory"]).view(np.int32)
+    for column in (steps["kind"], steps["part"], memory, steps["time"] // _SECOND):
+        keys = (keys ^ column.astype(np.int64).view(np.uint64)) * MIX
+        keys ^= keys >> np.uint64(32)
+    return keys
+
+
+def job_order(job: Ints) -> Ints:
+    """Return the stable order of rows by job: sorts numbers, which is faster than argsort."""
+    count = len(job)
+    if not count:
+        return np.empty(0, np.int64)
+    low, bits = int(job.min()), count.bit_length()
+    if int(job.max()) - low >= 1 << (63 - bits):
+        return np.argsort(job, kind="stable")
+    keys = ((job - low) << bits) + np.arange(count)
+    keys.sort()
+    order: Ints = keys & ((1 << bits) - 1)
+    return order
