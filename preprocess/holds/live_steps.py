@@ -33,13 +33,15 @@ class LiveSteps:
             self.put(steps)
 
     def __len__(self) -> int:
-        return sum(int(present.sum()) for present in self._present)
+        return sum(int(np.count_nonzero(present)) for present in self._present)
 
-    def put(self, steps: Steps) -> None:
-        """Add the steps of jobs that have none here yet."""
+    def put(self, steps: Steps, present: Bools | None = None) -> None:
+        """Add steps, or those of them that are to be present; the array is kept."""
         if not len(steps):
             return
         self._add(steps)
+        if present is not None:
+            self._present[-1] &= present
         for place in reversed(range(len(self._chunks) - 1)):
             if len(self._chunks[place]) + len(self._chunks[place + 1]) <= CHUNK_STEPS:
                 second, first = self._pop(place + 1), self._pop(place)
@@ -53,15 +55,20 @@ class LiveSteps:
             wanted = among(job, jobs) & present
             found.append(take_steps(chunk, wanted))
             present &= ~wanted
-        for place in reversed(range(len(self._chunks))):
-            if 2 * int(self._present[place].sum()) < len(self._chunks[place]):
-                self._keep(place, self._present[place])
+        self._compact()
         return join_steps(*found)
+
+    def _compact(self) -> None:
+        """Move the steps of chunks that are mostly empty."""
+        for place in reversed(range(len(self._chunks))):
+            if 2 * int(np.count_nonzero(self._present[place])) < len(self._chunks[place]):
+                self._keep(place, self._present[place])
 
     def keep_jobs(self, jobs: Ints) -> None:
         """Drop the steps of all other jobs."""
-        for place in reversed(range(len(self._chunks))):
-            self._keep(place, among(self._jobs[place], jobs) & self._present[place])
+        for job, present in zip(self._jobs, self._present, strict=True):
+            present &= among(job, jobs)
+        self._compact()
 
     def keep(self, wanted: Callable[[Steps], Bools]) -> None:
         """Drop all steps but the wanted; they are asked about chunk by chunk."""

@@ -216,12 +216,17 @@ def join_steps(*parts: Steps) -> Steps:
     return joined
 
 
-def read_steps(columns: EventColumns, access_point: str, log: str, names: Names) -> Steps:
-    """Turn a block's events into steps, in log order; events of no job are left out."""
+def read_steps(
+    columns: EventColumns, access_point: str, log: str, names: Names, steps: Steps
+) -> int:
+    """Write a block's events into empty steps, in log order; return how many they are.
+
+    Events of no job are left out.
+    """
     chosen = np.flatnonzero(
         (columns.cluster >= 0) & (columns.proc >= 0) & ~np.isin(columns.type, _SKIPPED)
     )
-    steps = empty_steps(len(chosen))
+    steps = steps[: len(chosen)]
     place = np.full(len(columns), -1)
     place[chosen] = np.arange(len(chosen))
     steps["kind"] = columns.type[chosen]
@@ -230,7 +235,7 @@ def read_steps(columns: EventColumns, access_point: str, log: str, names: Names)
         names.access_point(access_point), columns.cluster[chosen], columns.proc[chosen]
     )
     _Filler(columns, steps, place, log, names).fill()
-    return steps
+    return len(steps)
 
 
 class _Spans(NamedTuple):

@@ -68,7 +68,13 @@ from condor_advice.preprocess.holds.tensors import (
     encode_neighbours,
 )
 from condor_advice.preprocess.holds.timeline import LogClock, Timeline
-from condor_advice.preprocess.holds.unheld import Columns, UnheldJobs, copy_keys, job_order
+from condor_advice.preprocess.holds.unheld import (
+    Columns,
+    UnheldJobs,
+    brief_columns,
+    copy_keys,
+    job_order,
+)
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -187,19 +193,17 @@ class EpisodeStream:
             yield found
 
     def advance(self, batch: Steps) -> EpisodeBatch:
-        """Take up the next events, and write their sequence and clock into them.
-
-        Return what they tell.
-        """
+        """Take up the next events; return what they tell. The stream keeps the array."""
         start = self.sequence
         batch["clock"] = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
         batch["sequence"] = start + np.arange(len(batch))
+        columns = brief_columns(batch)
         if len(batch):
-            self.now = int(batch["clock"][-1])
+            self.now = int(columns["clock"][-1])
         self.sequence += len(batch)
         self.counts["events"] += len(batch)
         self._learn_owners(batch, start)
-        whole = self._needed_whole(batch)
+        whole = self._needed_whole(batch, columns)
         rows = self._join(take_steps(batch, whole))
         again = self._duplicates(rows, start)
         if again.any():
@@ -214,37 +218,36 @@ class EpisodeStream:
         decisions = decide(rows, life)
         self._number(rows, new)
         # Of jobs that were never held, brief rows will do.
-        others = take_steps(batch, ~whole)
-        brief = self.unheld.join(others)
+        brief = self.unheld.join(columns, np.flatnonzero(~whole))
         brief_life, brief_first = self._lives(brief, start)
         brief_new = brief["sequence"] >= start
         points = np.full(len(batch), _COPY)
         points[rows["sequence"][new] - start] = point[new]
         points[brief["sequence"][brief_new] - start] = self._points(brief, brief_first)[brief_new]
-        self._add_facts(batch, points)
+        self._add_facts(columns, batch["code"], points)
         self._add_hold_facts(rows, new, decisions)
-        channels = self._channels(batch)
+        channels = batch["context"] = self._channels(columns)
         rows["context"][new] = channels[rows["sequence"][new] - start]
-        others["context"] = channels[~whole]
         self._remember(rows, new)
         found = self._emit(rows, life, first, new, decisions)
         found.finished.extend(_finished(brief, brief_first, brief_new))
-        self.unheld.put(others, brief, brief_life)
+        self.unheld.put(batch, ~whole, brief, brief_life)
         self._retire(rows, life)
         return found
 
     # ---- joining new steps with those of their jobs
 
-    def _needed_whole(self, batch: Steps) -> Bools:
+    def _needed_whole(self, batch: Steps, columns: Columns) -> Bools:
         """Tell which steps are of jobs that were held, or may have copies."""
         if self.spec.neighbours:  # any job may be drawn
             return np.ones(len(batch), np.bool_)
-        job = np.ascontiguousarray(batch["job"])
-        keys = copy_keys(batch)
+        job = columns["job"]
+        keys = copy_keys(columns, batch["part"])
         ordered = np.sort(keys)
         copies = among(keys, ordered[1:][ordered[1:] == ordered[:-1]])
-        held = batch["kind"] == Kind.JOB_HELD
-        jobs = np.concatenate((job[copies | held], self.unheld.jobs_told_before(batch, keys)))
+        held = columns["kind"] == Kind.JOB_HELD
+        told = self.unheld.jobs_told_before(columns["time"], keys)
+        jobs = np.concatenate((job[copies | held], told))
         found: Bools = among(job, jobs) | self.live.has(job)
         return found
 
@@ -401,11 +404,10 @@ class EpisodeStream:
         self.episodes += len(order)
         self.counts["holds"] += len(order)
 
-    def _add_facts(self, batch: Steps, points: Ints) -> None:
+    def _add_facts(self, batch: Columns, code: Ints, points: Ints) -> None:
         """Add what jobs do anyway; `points` is where each was, or _COPY."""
-        kind, exit_, code = (batch[name] for name in ("kind", "exit", "code"))
-        traffic = _TRAFFIC_OF_KIND[kind]
-        traffic[(traffic == _SUCCESS) & (exit_ != 0)] = TRAFFIC_FACTS.index("failure")
+        traffic = _TRAFFIC_OF_KIND[batch["kind"]]
+        traffic[(traffic == _SUCCESS) & (batch["exit"] != 0)] = TRAFFIC_FACTS.index("failure")
         traffic[(traffic == _EVICTION) & (code >= 0) & (code < 1000)] = -1
         at = np.flatnonzero((traffic >= 0) & (points != _COPY))
         job, sequence = batch["job"][at], batch["sequence"][at]
@@ -455,9 +457,9 @@ class EpisodeStream:
         found: Bools = (release >= 0) & held & soon & ~ran
         return found
 
-    def _channels(self, batch: Steps) -> npt.NDArray[np.float32]:
+    def _channels(self, batch: Columns) -> npt.NDArray[np.float32]:
         """Return what the pool was like at each new step; see CONTEXT_CHANNELS."""
-        sequence, second = np.ascontiguousarray(batch["sequence"]), seconds(batch["clock"])
+        sequence, second = batch["sequence"], seconds(batch["clock"])
         pool = self.context.levels["pool"]
         assert pool.traffic is not None
         starts, successes, failures, evictions = pool.traffic.recent_in_order(
@@ -468,7 +470,7 @@ class EpisodeStream:
             second,
             [("10m", "hold"), ("1h", "hold"), ("1h", "release"), ("1d", "good"), ("1d", "bad")],
         )
-        channels = np.empty((len(batch), len(CONTEXT_CHANNELS)), np.float32)
+        channels = np.empty((len(second), len(CONTEXT_CHANNELS)), np.float32)
         for index, counts in enumerate((*holds, starts, successes + failures, evictions)):
             channels[:, index] = counts
         return channels

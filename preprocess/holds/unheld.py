@@ -41,22 +41,24 @@ class UnheldJobs:
         self._brief = LiveSteps(dtype=BRIEF)
         everything = self.steps.everything()
         if len(everything):
-            self._put_brief(self._in_order(_brief_columns(everything)))
+            order = job_order(everything["job"])
+            self._put_brief({name: everything[name][order] for name in _BRIEF_FIELDS})
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def jobs_told_before(self, batch: Steps, keys: Keys) -> Ints:
-        """Return the jobs that have a step which may be a copy of one in the batch."""
-        if not len(batch):
+    def jobs_told_before(self, time: Ints, keys: Keys) -> Ints:
+        """Return the jobs that may have copies of steps with these times and `copy_keys`."""
+        if not len(time):
             return np.empty(0, np.int64)
-        earliest = int(batch["time"].min()) // _SECOND * _SECOND
+        earliest = int(time.min()) // _SECOND * _SECOND
         parts = [np.empty(0, np.int64)]
         for steps, present in self.steps.views():
             late = np.flatnonzero((steps["time"] >= earliest) & present)
             if len(late):
                 recent = take_steps(steps, late)
-                parts.append(recent["job"][among(copy_keys(recent), keys)])
+                told = among(copy_keys(brief_columns(recent), recent["part"]), keys)
+                parts.append(recent["job"][told])
         return np.concatenate(parts)
 
     def take_out(self, jobs: Ints) -> Steps:
@@ -65,16 +67,22 @@ class UnheldJobs:
         self._brief.take_out(jobs)
         return take_steps(found, job_order(found["job"])) if len(found) else found
 
-    def join(self, batch: Steps) -> Columns:
-        """Return brief columns of the jobs in a batch, by job and in order; `put` is to follow."""
-        old = self._brief.take_out(batch["job"])
-        return self._in_order(
-            {name: np.concatenate((old[name], batch[name])) for name in _BRIEF_FIELDS}
-        )
+    def join(self, batch: Columns, at: Ints) -> Columns:
+        """Return brief columns of the jobs in a batch, by job and in order; `put` is to follow.
 
-    def put(self, batch: Steps, rows: Columns, life: Ints) -> None:
-        """Add the steps of a batch; `rows` is what `join` returned, `life` numbers its lives."""
-        self.steps.put(batch)
+        `at` are the steps of these jobs in the batch.
+        """
+        job = batch["job"][at]
+        old = self._brief.take_out(job)
+        order = job_order(np.concatenate((old["job"], job)))
+        return {name: np.concatenate((old[name], batch[name][at]))[order] for name in _BRIEF_FIELDS}
+
+    def put(self, batch: Steps, own: Bools, rows: Columns, life: Ints) -> None:
+        """Add a batch, of which some steps are of jobs here.
+
+        `rows` is what `join` returned, `life` numbers its lives.
+        """
+        self.steps.put(batch, own)
         if not len(life):
             return
         job = rows["job"]
@@ -90,8 +98,11 @@ class UnheldJobs:
         """Drop jobs unless wanted by their brief rows, and the useless steps of those left."""
         self._brief.keep(wanted)
         self.steps.keep_jobs(self._brief.jobs())
-        kinds = [steps["kind"] for steps in self.steps.chunks()]
-        repeated = sum(int(np.isin(kind, _REPEATED).sum()) for kind in kinds)
+        repeated = 0
+        for steps, present in self.steps.views():
+            kind = steps["kind"]
+            image, ad = (kind == wanted for wanted in _REPEATED)
+            repeated += int(np.count_nonzero((image | ad) & present))
         if repeated > _MOST_REPEATED * len(self.steps):
             steps = self.steps.everything()
             steps = take_steps(steps, job_order(steps["job"]))
@@ -100,10 +111,6 @@ class UnheldJobs:
     def jobs(self) -> Ints:
         """Return the jobs that are here."""
         return self._brief.jobs()
-
-    def _in_order(self, rows: Columns) -> Columns:
-        order = job_order(rows["job"])
-        return {name: column[order] for name, column in rows.items()}
 
     def _drop_earlier_lives(self, jobs: Ints, rows: Columns) -> None:
         """Drop the steps of jobs from before the life that `rows` begin with."""
@@ -131,15 +138,16 @@ class UnheldJobs:
         self._brief.put(brief)
 
 
-def _brief_columns(steps: Steps) -> Columns:
+def brief_columns(steps: Steps) -> Columns:
+    """Return the fields of steps that brief rows have, each by itself."""
     return {name: np.ascontiguousarray(steps[name]) for name in _BRIEF_FIELDS}
 
 
-def copy_keys(steps: Steps) -> Keys:
+def copy_keys(steps: Columns, part: Ints) -> Keys:
     """Return numbers that copies of a step share, and few others."""
     keys = steps["job"].astype(np.uint64)
-    memory = np.ascontiguousarray(steps["memory"]).view(np.int32)
-    for column in (steps["kind"], steps["part"], memory, steps["time"] // _SECOND):
+    memory = steps["memory"].view(np.int32)
+    for column in (steps["kind"], part, memory, steps["time"] // _SECOND):
         keys = (keys ^ column.astype(np.int64).view(np.uint64)) * MIX
         keys ^= keys >> np.uint64(32)
     return keys
