@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.words import distinct, stable_order
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Small = npt.NDArray[np.uint32]
@@ -39,6 +41,7 @@ FORGET_CLUSTER_SECONDS = 3 * 86400
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
 _NEVER = (1 << 32) - 1
+MOST_SPAN = 1 << 18  # of keys that are looked up in a table
 
 
 def seconds(clock: Ints) -> Ints:
@@ -88,7 +91,7 @@ class FactTable:
         real = np.flatnonzero(key >= 0)
         if not len(real):
             return
-        order = real[np.argsort(key[real], kind="stable")]
+        order = real[stable_order(key[real])]
         key, sequence, second, fact = key[order], sequence[order], second[order], fact[order]
         count, last, last_sequence = self._running(key, sequence, second, fact)
         # Old rows come first among those of a key: they became known before the new ones.
@@ -236,7 +239,7 @@ class FactTable:
             if not kept.all():
                 for name in self.COLUMNS:
                     setattr(self, name, getattr(self, name)[kept])
-        return np.unique(self.key)
+        return distinct(self.key)
 
     def renumber(self, alive: Small) -> None:
         """Give keys the place that they have among those alive."""
@@ -266,28 +269,44 @@ class ContextLevel:
 
     def numbers(self, keys: Ints) -> Ints:
         """Return dense numbers for keys, -1 for those below zero."""
-        if not len(keys) or keys.max() < 0:
+        real = keys >= 0
+        if not real.any():
             return np.full(len(keys), -1, np.int64)
-        distinct, which = np.unique(keys, return_inverse=True)
-        real = distinct[distinct >= 0]
-        place = np.searchsorted(self.keys, real)
-        new = np.ones(len(real), np.bool_)
+        low, high = int(keys[real].min()), int(keys.max())
+        if high - low >= MOST_SPAN:
+            distinct_keys, which = np.unique(keys, return_inverse=True)
+            self._add_keys(distinct_keys[distinct_keys >= 0])
+            place = np.searchsorted(self.keys, np.maximum(distinct_keys, self.keys[0]))
+            return np.where(real, self.places[place].astype(np.int64)[which], -1)
+        # Numbers of clusters and points are close to each other: a table is faster than sorting.
+        found = self._table(low, high)[np.maximum(keys, low) - low]
+        if (unknown := (found < 0) & real).any():
+            self._add_keys(distinct(keys[unknown]))
+            found = self._table(low, high)[np.maximum(keys, low) - low]
+        return np.where(real, found, -1)
+
+    def _table(self, low: int, high: int) -> Ints:
+        """Return the numbers of all keys in a range, -1 for those that have none."""
+        table = np.full(high - low + 1, -1, np.int64)
+        known = slice(*np.searchsorted(self.keys, (low, high + 1)).tolist())
+        table[self.keys[known] - low] = self.places[known]
+        return table
+
+    def _add_keys(self, keys: Ints) -> None:
+        """Give numbers to those keys, all different and in order, that have none."""
+        place = np.searchsorted(self.keys, keys)
+        new = np.ones(len(keys), np.bool_)
         inside = place < len(self.keys)
-        new[inside] = self.keys[place[inside]] != real[inside]
-        if new.any():
-            fresh = self.next_key + np.arange(int(new.sum()))
-            self.keys = np.insert(self.keys, place[new], real[new])
-            self.places = np.insert(self.places, place[new], fresh)
-            self.next_key += len(fresh)
-            place = np.searchsorted(self.keys, real)
-        found = np.full(len(distinct), -1, np.int64)
-        found[len(distinct) - len(real) :] = self.places[place]
-        return found[which]
+        new[inside] = self.keys[place[inside]] != keys[inside]
+        fresh = self.next_key + np.arange(int(new.sum()))
+        self.keys = np.insert(self.keys, place[new], keys[new])
+        self.places = np.insert(self.places, place[new], fresh)
+        self.next_key += len(fresh)
 
     def forget(self, now: int) -> None:
         """Drop old facts, and keys that have none left; close the gaps in their numbers."""
         tables = [table for table in (self.holds, self.traffic) if table is not None]
-        alive = np.unique(np.concatenate([table.forget(now) for table in tables]))
+        alive = distinct(np.concatenate([table.forget(now) for table in tables]))
         if len(alive) > 0.7 * len(self.keys):
             return
         kept = np.isin(self.places, alive)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.hashing import MIX
+from condor_advice.gather.words import distinct
 from condor_advice.preprocess.holds.steps import STEP, Steps, join_steps, take_steps
 
 Ints = npt.NDArray[np.int64]
@@ -99,7 +100,7 @@ class LiveSteps:
     def jobs(self) -> Ints:
         """Return the jobs that have steps here."""
         parts = zip(self._jobs, self._present, strict=True)
-        found = [np.unique(job[present]) for job, present in parts]
+        found = [distinct(job[present]) for job, present in parts]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def _add(self, steps: Steps, place: int | None = None) -> None:

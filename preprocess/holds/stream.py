@@ -30,6 +30,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.fresh import StorePosition
 from condor_advice.gather.hashing import MIX
+from condor_advice.gather.words import stable_order
 from condor_advice.preprocess.holds.context import (
     HOLD_FACTS,
     TRAFFIC_FACTS,
@@ -73,7 +74,6 @@ from condor_advice.preprocess.holds.unheld import (
     UnheldJobs,
     brief_columns,
     copy_keys,
-    job_order,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -257,7 +257,7 @@ class EpisodeStream:
         if len(unheld):
             unheld = take_steps(unheld, ~self._useless(unheld))
         rows = join_steps(self.live.take_out(batch["job"]), unheld, batch)
-        return take_steps(rows, job_order(rows["job"]))
+        return take_steps(rows, stable_order(rows["job"]))
 
     def _useless(self, steps: Steps) -> Bools:
         """Find what need not be kept in steps that are sorted by job, of one life each."""

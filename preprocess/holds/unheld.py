@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.hashing import MIX
+from condor_advice.gather.words import stable_order
 from condor_advice.preprocess.holds.live_steps import LiveSteps, among
 from condor_advice.preprocess.holds.steps import STEP, Steps, take_steps
 
@@ -41,7 +42,7 @@ class UnheldJobs:
         self._brief = LiveSteps(dtype=BRIEF)
         everything = self.steps.everything()
         if len(everything):
-            order = job_order(everything["job"])
+            order = stable_order(everything["job"])
             self._put_brief({name: everything[name][order] for name in _BRIEF_FIELDS})
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class UnheldJobs:
         """Remove jobs; return their steps, by job and in order."""
         found = self.steps.take_out(jobs)
         self._brief.take_out(jobs)
-        return take_steps(found, job_order(found["job"])) if len(found) else found
+        return take_steps(found, stable_order(found["job"])) if len(found) else found
 
     def join(self, batch: Columns, at: Ints) -> Columns:
         """Return brief columns of the jobs in a batch, by job and in order; `put` is to follow.
@@ -74,7 +75,7 @@ class UnheldJobs:
         """
         job = batch["job"][at]
         old = self._brief.take_out(job)
-        order = job_order(np.concatenate((old["job"], job)))
+        order = stable_order(np.concatenate((old["job"], job)))
         return {name: np.concatenate((old[name], batch[name][at]))[order] for name in _BRIEF_FIELDS}
 
     def put(self, batch: Steps, own: Bools, rows: Columns, life: Ints) -> None:
@@ -105,7 +106,7 @@ class UnheldJobs:
             repeated += int(np.count_nonzero((image | ad) & present))
         if repeated > _MOST_REPEATED * len(self.steps):
             steps = self.steps.everything()
-            steps = take_steps(steps, job_order(steps["job"]))
+            steps = take_steps(steps, stable_order(steps["job"]))
             self.steps = LiveSteps([take_steps(steps, ~useless(steps))])
 
     def jobs(self) -> Ints:
@@ -151,17 +152,3 @@ def copy_keys(steps: Columns, part: Ints) -> Keys:
         keys = (keys ^ column.astype(np.int64).view(np.uint64)) * MIX
         keys ^= keys >> np.uint64(32)
     return keys
-
-
-def job_order(job: Ints) -> Ints:
-    """Return the stable order of rows by job: sorts numbers, which is faster than argsort."""
-    count = len(job)
-    if not count:
-        return np.empty(0, np.int64)
-    low, bits = int(job.min()), count.bit_length()
-    if int(job.max()) - low >= 1 << (63 - bits):
-        return np.argsort(job, kind="stable")
-    keys = ((job - low) << bits) + np.arange(count)
-    keys.sort()
-    order: Ints = keys & ((1 << bits) - 1)
-    return order
