@@ -340,10 +340,10 @@ class _Filler:
         lines = closing - body
 
         def choose(wanted: Kind, chosen: Any) -> Ints:
-            some = np.flatnonzero(rows & (kind == wanted))
-            some = some[chosen(some)]
-            read[some] = True
-            return some
+            events = np.flatnonzero(rows & (kind == wanted))
+            usual: Ints = events[chosen(events)]
+            read[usual] = True
+            return usual
 
         some = choose(Kind.FILE_TRANSFER, lambda at: lines[at] >= 0)
         self._transfers(some, self.words.fetch(head[some], 4))

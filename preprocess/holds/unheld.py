@@ -8,6 +8,7 @@ as they come, unsorted, and each job has a few brief rows that stand for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from condor_advice.preprocess.holds.steps import STEP, Steps, take_steps
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
-Columns = dict[str, npt.NDArray[np.generic]]
+Columns = dict[str, npt.NDArray[Any]]  # by the names of fields
 
 _BRIEF_FIELDS = (
     "job", "sequence", "time", "clock", "batch", "memory", "peak", "exit", "point", "kind",
