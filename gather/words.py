@@ -236,6 +236,8 @@ def stable_order(values: Int64s) -> Int64s:
     if not count:
         return np.empty(0, np.int64)
     low, bits = int(values.min()), count.bit_length()
+    if (values[1:] >= values[:-1]).all():
+        return np.arange(count)
     if int(values.max()) - low >= 1 << (63 - bits):
         return np.argsort(values, kind="stable")
     keys = ((values - low) << bits) + np.arange(count)

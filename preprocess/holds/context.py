@@ -228,7 +228,7 @@ class FactTable:
         return _before(self._take(self.ago_sequence, row), self._take(self.sequence, row))
 
     def forget(self, now: int) -> Small:
-        """Drop what no question can reach any more; return the keys that are left."""
+        """Drop what no question can reach any more; return the keys that are left, in order."""
         if len(self.key):
             final = np.r_[self.key[1:] != self.key[:-1], True]
             # The last row before the window opens is what the window's counts start from.
@@ -239,7 +239,8 @@ class FactTable:
             if not kept.all():
                 for name in self.COLUMNS:
                     setattr(self, name, getattr(self, name)[kept])
-        return distinct(self.key)
+        left: Small = self.key[np.diff(self.key, prepend=_NEVER) != 0]
+        return left
 
     def renumber(self, alive: Small) -> None:
         """Give keys the place that they have among those alive."""

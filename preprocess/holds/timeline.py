@@ -99,7 +99,8 @@ class LogSource:
         buffer = empty_steps(waiting + events)
         buffer[:waiting] = self.buffer
         count = waiting
-        for columns in blocks:
+        while blocks:  # each is freed once it is read
+            columns = blocks.pop(0)
             count += read_steps(columns, self.access_point, self.log, names, buffer[count:])
         self.buffer = buffer[:count]
         new = self.buffer[waiting:]
