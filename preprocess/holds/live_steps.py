@@ -23,7 +23,10 @@ CHUNK_STEPS = 1 << 15  # smaller chunks are joined; a large one is never copied 
 
 
 class LiveSteps:
-    """Steps of many jobs; those of one job are together and in order, the jobs are in none."""
+    """Steps of many jobs; those of one job are in order, the jobs are in none.
+
+    Where each job's steps are put at once, they stay together.
+    """
 
     def __init__(self, chunks: Iterable[Steps] = (), dtype: np.dtype[np.void] = STEP) -> None:
         self._dtype = dtype

@@ -1,9 +1,10 @@
 """One pass over all events in the order in which they became known: hold episodes come out.
 
-The pass keeps the steps of live jobs, the facts of the context, and nothing else; a job's
-steps go some time after its end. Whole batches are worked off by columns. A batch's borders
-have no meaning: every rule here looks at what was known at an event, never at what else is
-in its batch, so that a log cut right behind a hold gives the same features bit by bit.
+The pass keeps the steps of live jobs, the facts of the context, and nothing else. It drops a
+job's steps some time after the job's end. Most jobs are never held: their steps wait, and only
+a few columns of them are looked at (unheld.py). The borders of a batch have no meaning: every
+rule here looks at what was known at an event, never at what else is in its batch, so that a log
+cut right behind a hold gives the same features bit by bit.
 
 The state between batches can be saved and taken up again, so that new events cost what they
 touch and no more: see `save` and `load`. (To recompute single jobs instead would be simpler,

@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 _YEARLESS = re.compile(rb"^\d{3} \([-\d.]+\) \d\d/\d\d ", re.MULTILINE)
 BLOCK_BYTES = 4 << 20
-BATCH_STEPS = 1 << 16  # of one log; small batches cost more than they save
+BATCH_STEPS = 1 << 15  # of one log; small batches cost more than they save
 # Events of one log are out of order by a little, since each daemon stamps its own; more than
 # this is a clock that was set back.
 CLOCK_STEP_US = 3600 * 1_000_000
