@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
+from condor_advice.gather.words import distinct
 
 if TYPE_CHECKING:
     # Who only looks something up in a store need not wait for the reader of logs.
@@ -406,7 +407,7 @@ class Store:
             )
         self._db.execute(
             "INSERT OR IGNORE INTO jobs SELECT value, ? FROM json_each(?)",
-            (piece, json.dumps(np.unique(keys).tolist())),
+            (piece, json.dumps(distinct(keys).tolist())),
         )
         return FreshBlock(before, after, fresh)
 

@@ -8,6 +8,7 @@ multiplications. Positions may be slightly past the end of the block, which is p
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -219,6 +220,30 @@ def sum_of(words: Words, lengths: Int64s) -> Words:
         total *= _MIX
         total ^= total >> np.uint64(32)
     return total
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the different values in order; several times as fast as np.unique on numbers."""
+    ordered = np.sort(values, axis=None)
+    new = np.ones(len(ordered), np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
+
+
+def stable_order(values: Int64s) -> Int64s:
+    """Return the stable order of whole numbers: sorting them with their place beats argsort."""
+    count = len(values)
+    if not count:
+        return np.empty(0, np.int64)
+    low, bits = int(values.min()), count.bit_length()
+    if (values[1:] >= values[:-1]).all():
+        return np.arange(count)
+    if int(values.max()) - low >= 1 << (63 - bits):
+        return np.argsort(values, kind="stable")
+    keys = ((values - low) << bits) + np.arange(count)
+    keys.sort()
+    order: Int64s = keys & ((1 << bits) - 1)
+    return order
 
 
 def equal_groups(sums: Words) -> list[Int64s]:

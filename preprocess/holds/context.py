@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from condor_advice.gather.words import distinct, stable_order
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Small = npt.NDArray[np.uint32]
@@ -39,6 +41,7 @@ FORGET_CLUSTER_SECONDS = 3 * 86400
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
 _NEVER = (1 << 32) - 1
+MOST_SPAN = 1 << 18  # of keys that are looked up in a table
 
 
 def seconds(clock: Ints) -> Ints:
@@ -88,7 +91,7 @@ class FactTable:
         real = np.flatnonzero(key >= 0)
         if not len(real):
             return
-        order = real[np.argsort(key[real], kind="stable")]
+        order = real[stable_order(key[real])]
         key, sequence, second, fact = key[order], sequence[order], second[order], fact[order]
         count, last, last_sequence = self._running(key, sequence, second, fact)
         # Old rows come first among those of a key: they became known before the new ones.
@@ -142,11 +145,44 @@ class FactTable:
         recent = self._recent(key, second, row, known, total)
         return Answer(total, last, last_sequence, recent)
 
-    def ask_recent(self, key: Ints, sequence: Ints, second: Ints) -> dict[str, Ints]:
-        """Answer with the counts within each window alone."""
-        row, known = self._row_at(key, sequence, second)
-        total = np.where(known[:, None], self._take(self.count, row), 0)
-        return self._recent(key, second, row, known, total)
+    def recent_in_order(
+        self, sequence: Ints, second: Ints, asked: Sequence[tuple[str, str]]
+    ) -> list[Ints]:
+        """Answer for events in order with the counts of facts within windows.
+
+        For a table with one key. `asked` names a window and a fact for each answer.
+        """
+        if not len(self):
+            return [np.zeros(len(sequence), np.int64) for _ in asked]
+        row = np.searchsorted(self.sequence, sequence, side="right") - 1
+        unbroken = self.second[-1] - self.second[0] <= self.forget_seconds
+        known = row >= 0
+        row = np.maximum(row, 0)
+        known &= second - self.second[row] <= self.forget_seconds
+        all_known = bool(known.all())
+        begins = np.flatnonzero(np.r_[True, second[1:] != second[:-1]])
+        lengths = np.diff(begins, append=len(second))
+        distinct = second[begins]
+        starts: dict[str, tuple[Ints, Bools | None]] = {}
+        for window in dict.fromkeys(window for window, _ in asked):
+            since = np.maximum(distinct - CONTEXT_WINDOWS[window], 0)
+            start = np.searchsorted(self.second, since, side="right") - 1
+            counted = None
+            if not unbroken:
+                begin = np.repeat(np.maximum(start, 0), lengths)
+                pause = self.second[np.minimum(begin + 1, row)] - self.second[begin]
+                counted = pause <= self.forget_seconds
+            starts[window] = start, counted
+        answers = []
+        for window, fact in asked:
+            count = self.count[:, self.facts.index(fact)].astype(np.int64)
+            start, counted = starts[window]
+            before = np.repeat(np.where(start >= 0, count[np.maximum(start, 0)], 0), lengths)
+            if counted is not None:
+                before *= counted
+            answer = count[row] - before
+            answers.append(answer if all_known else answer * known)
+        return answers
 
     def _row_at(self, key: Ints, sequence: Ints, second: Ints) -> tuple[Ints, Bools]:
         """Return the last row of each key as of an event, and whether there is one."""
@@ -192,7 +228,7 @@ class FactTable:
         return _before(self._take(self.ago_sequence, row), self._take(self.sequence, row))
 
     def forget(self, now: int) -> Small:
-        """Drop what no question can reach any more; return the keys that are left."""
+        """Drop what no question can reach any more; return the keys that are left, in order."""
         if len(self.key):
             final = np.r_[self.key[1:] != self.key[:-1], True]
             # The last row before the window opens is what the window's counts start from.
@@ -203,7 +239,8 @@ class FactTable:
             if not kept.all():
                 for name in self.COLUMNS:
                     setattr(self, name, getattr(self, name)[kept])
-        return np.unique(self.key)
+        left: Small = self.key[np.diff(self.key, prepend=_NEVER) != 0]
+        return left
 
     def renumber(self, alive: Small) -> None:
         """Give keys the place that they have among those alive."""
@@ -233,26 +270,44 @@ class ContextLevel:
 
     def numbers(self, keys: Ints) -> Ints:
         """Return dense numbers for keys, -1 for those below zero."""
-        distinct, which = np.unique(keys, return_inverse=True)
-        real = distinct[distinct >= 0]
-        place = np.searchsorted(self.keys, real)
-        new = np.ones(len(real), np.bool_)
+        real = keys >= 0
+        if not real.any():
+            return np.full(len(keys), -1, np.int64)
+        low, high = int(keys[real].min()), int(keys.max())
+        if high - low >= MOST_SPAN:
+            distinct_keys, which = np.unique(keys, return_inverse=True)
+            self._add_keys(distinct_keys[distinct_keys >= 0])
+            place = np.searchsorted(self.keys, np.maximum(distinct_keys, self.keys[0]))
+            return np.where(real, self.places[place].astype(np.int64)[which], -1)
+        # Numbers of clusters and points are close to each other: a table is faster than sorting.
+        found = self._table(low, high)[np.maximum(keys, low) - low]
+        if (unknown := (found < 0) & real).any():
+            self._add_keys(distinct(keys[unknown]))
+            found = self._table(low, high)[np.maximum(keys, low) - low]
+        return np.where(real, found, -1)
+
+    def _table(self, low: int, high: int) -> Ints:
+        """Return the numbers of all keys in a range, -1 for those that have none."""
+        table = np.full(high - low + 1, -1, np.int64)
+        known = slice(*np.searchsorted(self.keys, (low, high + 1)).tolist())
+        table[self.keys[known] - low] = self.places[known]
+        return table
+
+    def _add_keys(self, keys: Ints) -> None:
+        """Give numbers to those keys, all different and in order, that have none."""
+        place = np.searchsorted(self.keys, keys)
+        new = np.ones(len(keys), np.bool_)
         inside = place < len(self.keys)
-        new[inside] = self.keys[place[inside]] != real[inside]
-        if new.any():
-            fresh = self.next_key + np.arange(int(new.sum()))
-            self.keys = np.insert(self.keys, place[new], real[new])
-            self.places = np.insert(self.places, place[new], fresh)
-            self.next_key += len(fresh)
-            place = np.searchsorted(self.keys, real)
-        found = np.full(len(distinct), -1, np.int64)
-        found[len(distinct) - len(real) :] = self.places[place]
-        return found[which]
+        new[inside] = self.keys[place[inside]] != keys[inside]
+        fresh = self.next_key + np.arange(int(new.sum()))
+        self.keys = np.insert(self.keys, place[new], keys[new])
+        self.places = np.insert(self.places, place[new], fresh)
+        self.next_key += len(fresh)
 
     def forget(self, now: int) -> None:
         """Drop old facts, and keys that have none left; close the gaps in their numbers."""
         tables = [table for table in (self.holds, self.traffic) if table is not None]
-        alive = np.unique(np.concatenate([table.forget(now) for table in tables]))
+        alive = distinct(np.concatenate([table.forget(now) for table in tables]))
         if len(alive) > 0.7 * len(self.keys):
             return
         kept = np.isin(self.places, alive)

@@ -43,6 +43,8 @@ Ints = npt.NDArray[np.int64]
 KEPT_VERSION = 2
 # While a log is followed, writing the state may take this share of the time.
 STATE_SHARE = 0.02
+# What writing the first state is taken to cost: a short pass writes its state once, at its end.
+FIRST_STATE_SECONDS = 0.1
 SIZES_KEPT = 64  # of each kin, the latest
 # Over so many like cases more ones would change nothing that people can see.
 MOST_LIKE_CASES = 1000
@@ -177,8 +179,8 @@ class KeptEpisodes:
         self._stream: EpisodeStream | None = None
         self._after: dict[str, tuple[int, int]] = {}
         self.behind = False  # whether the last pass left events to the next one
-        self._state_cost = 0.0
-        self._state_at = 0.0
+        self._state_cost = FIRST_STATE_SECONDS
+        self._state_at = time.time()
         self._state_sequence = -1
         self._names_written = {"access_point": 0, "point": 0, "owner": 0}
         self._templates_written: set[int] = set()
@@ -243,6 +245,7 @@ class KeptEpisodes:
                     self._write(db, batch, stream)
                     if timeline.settled:
                         self._write_pass(db, stream, final=False)
+                        stream.names.reasons = {}  # those left are of copies
                 if stop():
                     break
             if not timeline.settled:
@@ -302,17 +305,15 @@ class KeptEpisodes:
         texts = stream.names.reasons or {}
         found = batch.episodes
         shape = [found[name].tolist() for name in ("episode", *_SHAPE)]
-        reasons = [
-            texts.get(key, "")
-            for key in zip(
-                found["job"].tolist(),
-                found["time"].tolist(),
-                found["template"].tolist(),
-                strict=True,
-            )
-        ]
+        holds = [found[name].tolist() for name in ("job", "time", "template")]
+        keys = list(zip(*holds, strict=True))
+        reasons = [texts.get(key, "") for key in keys]
+        ends = batch.outcomes
+        fresh = ends["episode"] >= stream.episodes - len(found)
+        own = ends[fresh][np.argsort(ends["episode"][fresh])]  # one of each new episode
         rows = zip(
             *shape,
+            *(own[name].tolist() for name in _OUTCOME),
             reasons,
             pack_features(batch.features),
             np.diff(batch.offsets).tolist(),
@@ -321,16 +322,17 @@ class KeptEpisodes:
         )
         db.executemany(
             f"INSERT OR REPLACE INTO kept_episodes ({', '.join(_COLUMNS)}) VALUES "
-            f"({', '.join('?' * (1 + len(_SHAPE)))}, 0, -1, -1, -1, ?, ?, ?, ?)",
+            f"({', '.join('?' * len(_COLUMNS))})",
             rows,
         )
-        ends = batch.outcomes
+        earlier = ends[~fresh]
         db.executemany(
             "UPDATE kept_episodes SET outcome = ?, released = ?, decided = ?, decided_sequence = ?"
             " WHERE episode = ?",
-            zip(*(ends[name].tolist() for name in (*_OUTCOME, "episode")), strict=True),
+            zip(*(earlier[name].tolist() for name in (*_OUTCOME, "episode")), strict=True),
         )
-        texts.clear()
+        for key in keys:
+            texts.pop(key, None)
         self._write_names(db, stream)
         self._write_sizes(db, batch.finished)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
+from condor_advice.gather.words import distinct
 from condor_advice.preprocess.holds.context import (
     CONTEXT_LEVELS,
     CONTEXT_WINDOWS,
@@ -203,7 +204,7 @@ class Held:
 
     def life_of(self, rows: Ints) -> Ints:
         """Return which life each row belongs to."""
-        return np.searchsorted(np.unique(self.first), rows, side="right")
+        return np.searchsorted(distinct(self.first), rows, side="right")
 
     # ---- the context
 

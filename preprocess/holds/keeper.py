@@ -19,7 +19,7 @@ KEEP_SHARE = 0.05
 GRACE_SECONDS = 3.0
 MANY_EVENTS = 50_000
 # Of one log that is read from beginning to end, this much is taken up at a time.
-TURN_BYTES = 6 << 20
+TURN_BYTES = 8 << 20
 
 
 class EpisodeKeeper:

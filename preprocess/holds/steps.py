@@ -8,10 +8,10 @@ single events only where they are holds, releases and removals, or not in the te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.hashing import MIX
-from condor_advice.gather.words import BlockWords, digits, first_of, pad, word
+from condor_advice.gather.words import BlockWords, byte_of, digits, first_of, pad, word
 from condor_advice.preprocess.holds.hold_reasons import acting_user
 from condor_advice.preprocess.holds.job_numbers import MAX_ACCESS_POINTS, job_number
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Steps = npt.NDArray[np.void]  # of dtype STEP
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
 
 CONTEXT_CHANNELS = (
     "pool_holds_10m",
@@ -137,8 +138,16 @@ _HASHED_BYTES = 128
 _KNOWN_HASHES = 500_000
 _KNOWN_TEXTS = 4096
 _AT_SIGN = 64
+_WORD_BITS = 64 * np.arange(_HASHED_BYTES // 8)[:, None]
+_ONE, _BIT = np.uint64(1), np.uint64(63)
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
+_TAB, _INPUT, _OUTPUT = 9, ord("i"), ord("o")
+_HOST, _SIX_BYTES = word(b"host: "), word(b"\xff" * 6)
+_SLOT_NAME = word(b"\tSlotNam")
+_IMAGE_SIZE = word(b"Image si")
+# Behind the number on a line such as `\t123  -  MemoryUsage of job (MB)`.
+_DASH_MEM, _ORY_US, _FIVE_BYTES = word(b"  -  Mem"), word(b"oryUs"), word(b"\xff" * 5)
 _STRUCTURED_DAG = re.compile(rb"DAGManJobId *= *(\d+)")
 _GLIDEIN = re.compile(r"^glidein_[\d_]+@")
 _ALIAS = re.compile(r"alias=([^&>]+)")
@@ -188,33 +197,36 @@ def point_of(slot: str) -> str:
 
 def empty_steps(count: int = 0) -> Steps:
     """Return steps that tell nothing yet."""
-    return np.full(count, _NOTHING)
-
-
-_RAW = np.dtype((np.void, STEP.itemsize))
+    return np.frombuffer(bytearray(_NOTHING.tobytes()) * count, STEP)
 
 
 def take_steps(steps: Steps, chosen: npt.NDArray[Any]) -> Steps:
     """Return some of the steps; several times faster than indexing, which goes by fields."""
     if chosen.dtype == np.bool_:
         chosen = np.flatnonzero(chosen)
-    found: Steps = np.take(steps.view(_RAW), chosen).view(STEP)
+    raw = np.dtype((np.void, steps.dtype.itemsize))
+    found: Steps = np.take(steps.view(raw), chosen).view(steps.dtype)
     return found
 
 
 def join_steps(*parts: Steps) -> Steps:
     """Return steps one after the other; faster than concatenating, which goes by fields."""
     raw = [np.ascontiguousarray(part).view(np.uint8) for part in parts]
-    joined: Steps = np.concatenate(raw).view(STEP)
+    joined: Steps = np.concatenate(raw).view(parts[0].dtype)
     return joined
 
 
-def read_steps(columns: EventColumns, access_point: str, log: str, names: Names) -> Steps:
-    """Turn a block's events into steps, in log order; events of no job are left out."""
+def read_steps(
+    columns: EventColumns, access_point: str, log: str, names: Names, steps: Steps
+) -> int:
+    """Write a block's events into empty steps, in log order; return how many they are.
+
+    Events of no job are left out.
+    """
     chosen = np.flatnonzero(
         (columns.cluster >= 0) & (columns.proc >= 0) & ~np.isin(columns.type, _SKIPPED)
     )
-    steps = empty_steps(len(chosen))
+    steps = steps[: len(chosen)]
     place = np.full(len(columns), -1)
     place[chosen] = np.arange(len(chosen))
     steps["kind"] = columns.type[chosen]
@@ -223,7 +235,64 @@ def read_steps(columns: EventColumns, access_point: str, log: str, names: Names)
         names.access_point(access_point), columns.cluster[chosen], columns.proc[chosen]
     )
     _Filler(columns, steps, place, log, names).fill()
-    return steps
+    return len(steps)
+
+
+class _Spans(NamedTuple):
+    """Texts in a block, and the steps that they are about."""
+
+    words: BlockWords
+    data: bytes
+    at: Ints
+    start: Ints
+    end: Ints
+
+    def text(self, row: int) -> str:
+        return self.data[int(self.start[row]) : int(self.end[row])].decode("utf-8", "replace")
+
+    def hashes(self, *, behind_at_sign: bool = False) -> Keys:
+        """Return a hash of each text, or of what stands behind its first @."""
+        start, end = self.start, self.end
+        if not len(start):
+            return np.empty(0, np.uint64)
+        # Most texts of a block are the same few: only distinct ones are hashed.
+        loaded = self.words.fetch(start, _HASHED_BYTES // 8)
+        bits = np.clip(8 * (end - start) - _WORD_BITS, 0, 64).astype(np.uint64)
+        loaded &= np.where(bits == 64, np.uint64(0), np.uint64(1) << (bits & _BIT)) - _ONE
+        mixed = loaded[0] ^ (end - start).view(np.uint64)
+        for word_ in loaded[1:]:
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * MIX + word_
+        _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+        start, end = start[first], end[first]
+        if behind_at_sign:
+            behind = first_of(self.words.fetch(start, 4), _AT_SIGN) + 1
+            start = np.minimum(np.where(behind <= 32, start + behind, start), end)
+        return text_hashes(self.words, start, end)[which]
+
+
+def _only(columns: EventColumns, rows: Ints) -> EventColumns:
+    """Return some events as a block of their own."""
+    starts, _, opening, closing = columns.frame()
+    begin = starts[opening[rows]]
+    until = np.minimum(starts[np.minimum(closing[rows] + 1, len(starts) - 1)], columns.size)
+    source = columns.source
+    data = b"".join(
+        source[start:end] for start, end in zip(begin.tolist(), until.tolist(), strict=True)
+    )
+    shift = np.append(0, np.cumsum(until - begin)[:-1]) - begin
+    return type(columns)(
+        source=pad(data),
+        size=len(data),
+        base=0,
+        type=columns.type[rows],
+        form=columns.form[rows],
+        cluster=columns.cluster[rows],
+        proc=columns.proc[rows],
+        time_us=columns.time_us[rows],
+        start=columns.start[rows] + shift,
+        head=columns.head[rows] + shift,
+        end=columns.end[rows] + shift,
+    )
 
 
 class _Filler:
@@ -237,23 +306,99 @@ class _Filler:
         self.words = BlockWords(columns.padded())
 
     def fill(self) -> None:
-        from condor_advice.gather.fields import read_fields
+        from condor_advice.gather.fields import Fields, read_fields
         from condor_advice.gather.reader import TEXT
 
         text = self.columns.form == TEXT
-        terminated = (self.columns.type == Kind.JOB_TERMINATED) & text
-        self._terminations(np.flatnonzero(terminated & (self.place >= 0)))
+        placed = self.place >= 0
         # A terminated job's table of resources is no longer of use to it, and long to read.
-        rows = np.flatnonzero(text & ~terminated & (self.place >= 0))
-        if len(rows):
-            kept = replace(self.columns, _frame=None)
-            chosen = np.zeros(len(self.columns), np.bool_)
-            chosen[rows] = True
-            kept.keep(chosen)
-            self.rows = rows
-            self._fields(read_fields(kept))
-        for row in np.flatnonzero(~text & (self.place >= 0)).tolist():
+        read = self._usual(text & placed)
+        terminated = text & (self.columns.type == Kind.JOB_TERMINATED)
+        self._terminations(np.flatnonzero(terminated & placed))
+        self.rows = np.flatnonzero(text & placed & ~terminated & ~read)
+        if len(self.rows):
+            self.rest = _only(self.columns, self.rows)
+            self.rest_words = BlockWords(self.rest.padded())
+            self._fields(read_fields(self.rest))
+        else:
+            self._points(Fields(0))
+        for row in np.flatnonzero(~text & placed).tolist():
             self._from_ad(int(self.place[row]), self.columns.ad(row))
+
+    def _usual(self, rows: Bools) -> Bools:
+        """Read the most frequent kinds of events where they look as usual; tell which do.
+
+        Only what a step needs is read, which is far less than `read_fields` would.
+        """
+        read = np.zeros(len(rows), np.bool_)
+        source = self.columns.padded()
+        if b"\r" in source:
+            return read
+        starts, first, opening, closing = self.columns.frame()
+        kind, head = self.columns.type, self.columns.head
+        body = opening + 1  # the first line behind the header
+        lines = closing - body
+
+        def choose(wanted: Kind, chosen: Any) -> Ints:
+            events = np.flatnonzero(rows & (kind == wanted))
+            usual: Ints = events[chosen(events)]
+            read[usual] = True
+            return usual
+
+        some = choose(Kind.FILE_TRANSFER, lambda at: lines[at] >= 0)
+        self._transfers(some, self.words.fetch(head[some], 4))
+        some = choose(
+            Kind.SUBMIT,
+            lambda at: (lines[at] == 0) | ((lines[at] == 1) & (first[body[at]] != _TAB)),
+        )
+        noted = some[lines[some] == 1]
+        self._notes(
+            _Spans(
+                self.words, source, self.place[noted], starts[body[noted]],
+                starts[body[noted] + 1] - 1,
+            )
+        )  # fmt: skip
+        some = choose(
+            Kind.EXECUTE,
+            lambda at: (
+                ((self.words[head[at] + 17] & _SIX_BYTES) == _HOST)
+                & (lines[at] >= 1)
+                & (self.words[starts[body[at]]] == _SLOT_NAME)
+            ),
+        )
+        at = self.place[some]
+        self.hosts = _Spans(self.words, source, at, head[some] + 23, starts[body[some]] - 1)
+        self.slots = _Spans(
+            self.words, source, at, starts[body[some]] + 11, starts[body[some] + 1] - 1
+        )
+        self._image_sizes(read, np.flatnonzero(rows & (kind == Kind.IMAGE_SIZE)))
+        return read
+
+    def _transfers(self, rows: Ints, head: Keys) -> None:
+        """Read which transfer a 040 is about from the first words of its header's text."""
+        part = np.zeros(len(rows), np.int8)
+        for base, text, at in ((1, b"Entered ", 26), (2, b"Started ", 21), (3, b"Finished", 22)):
+            these = np.flatnonzero(head[0] == word(text))
+            direction = byte_of(head[at // 8][these], at % 8)
+            part[these] = (direction == _INPUT) * base + (direction == _OUTPUT) * (base + 3)
+        self.steps["part"][self.place[rows]] = part
+
+    def _image_sizes(self, read: Bools, rows: Ints) -> None:
+        """Read 006 events: image size, and the memory used on the line behind."""
+        starts, _, opening, closing = self.columns.frame()
+        rows = rows[(closing[rows] - opening[rows] >= 2) & (closing[rows] - opening[rows] <= 4)]
+        head, body = self.columns.head[rows], starts[opening[rows] + 1]
+        size, size_digits = digits(self.words, head + 27)
+        memory, count = digits(self.words, body + 1)
+        label = self.words.fetch(body + 1 + count, 2)
+        usual = (self.words[head] == _IMAGE_SIZE) & (size_digits > 0) & (count > 0)
+        usual &= (self.words[body] & np.uint64(255)) == _TAB
+        usual &= (label[0] == _DASH_MEM) & ((label[1] & _FIVE_BYTES) == _ORY_US)
+        rows = rows[usual]
+        read[rows] = True
+        at = self.place[rows]
+        self.steps["image"][at] = size[usual]
+        self.steps["memory"][at] = memory[usual]
 
     def _terminations(self, rows: Ints) -> None:
         """Read `(1) Normal termination (return value 0)` on the line behind the header."""
@@ -281,7 +426,8 @@ class _Filler:
         self._cpu(fields)
         self._points(fields)
         self._attributes(fields)
-        self._notes(fields)
+        if notes := fields.texts.get("LogNotes"):
+            self._notes(self._spans(notes))
         self._reasons(fields)
 
     def _at(self, rows: Ints) -> Ints:
@@ -297,44 +443,46 @@ class _Filler:
             total[system.rows] += system.values
             self.steps["cpu"][self._at(user.rows)] = total[user.rows]
 
+    def _spans(self, texts: Texts) -> _Spans:
+        """Return where the texts are that `read_fields` found."""
+        return _Spans(self.rest_words, texts.data, self._at(texts.rows), texts.start, texts.end)
+
     def _points(self, fields: Fields) -> None:
         """Where it ran: the address of a 001 or 021, better the slot's name of a 001."""
-        if hosts := fields.texts.get("ExecuteHost"):
-            numbers = self._intern(hosts, self.names._point_hashes, self.names.point)
-            self.steps["point"][self._at(hosts.rows)] = numbers
-        if slots := fields.texts.get("SlotName"):
-            # An execution point has many slots: what stands behind the @ tells it apart.
-            behind = first_of(self.words.fetch(slots.start, 4), _AT_SIGN) + 1
-            start = np.where(behind <= 32, slots.start + behind, slots.start)
-            hashes = text_hashes(self.words, np.minimum(start, slots.end), slots.end)
-            numbers = self._intern(slots, self.names._slot_hashes, self.names.point, hashes)
-            self.steps["point"][self._at(slots.rows)] = numbers
+        names = self.names
+        hosts, slots = [self.hosts], [self.slots]
+        if texts := fields.texts.get("ExecuteHost"):
+            hosts.append(self._spans(texts))
+        if texts := fields.texts.get("SlotName"):
+            slots.append(self._spans(texts))
+        hashes = [spans.hashes() for spans in hosts]
+        self._intern("point", hosts, hashes, names._point_hashes, names.point)
+        # An execution point has many slots: what stands behind the @ tells it apart.
+        hashes = [spans.hashes(behind_at_sign=True) for spans in slots]
+        self._intern("point", slots, hashes, names._slot_hashes, names.point)
 
     def _attributes(self, fields: Fields) -> None:
         found = fields.attributes
         if owner := found.get("Owner"):
-            numbers = self._intern(owner, self.names._owner_hashes, self.names.owner)
-            self.steps["owner"][self._at(owner.rows)] = numbers
+            spans = self._spans(owner)
+            known = self.names._owner_hashes
+            self._intern("owner", [spans], [spans.hashes()], known, self.names.owner)
         for name, attribute in _AD_NUMBERS:
             if texts := found.get(attribute):
-                value, count = digits(self.words, texts.start)
+                value, count = digits(self.rest_words, texts.start)
                 # An expression is not a number, and says nothing here.
                 plain = (count > 0) & (count == texts.end - texts.start)
                 self.steps[name][self._at(texts.rows[plain])] = value[plain]
         if batch := found.get("JobBatchName"):
-            hashes = text_hashes(self.words, batch.start, batch.end)
-            self.steps["batch"][self._at(batch.rows)] = _as_kin(hashes)
+            self.steps["batch"][self._at(batch.rows)] = _as_kin(self._spans(batch).hashes())
 
-    def _notes(self, fields: Fields) -> None:
+    def _notes(self, notes: _Spans) -> None:
         """Submit notes: a DAG's node, whose kin share its log, or the name of a batch."""
-        if not (notes := fields.texts.get("LogNotes")):
-            return
         blanks = 4
-        node = self.words[notes.start + blanks] == _DAG_NOTE
-        self.steps["dag"][self._at(notes.rows[node])] = _as_kin(_text_hash(self.log))
-        rest = np.flatnonzero(~node)
-        hashes = text_hashes(self.words, notes.start[rest], notes.end[rest])
-        self.steps["batch"][self._at(notes.rows[rest])] = _as_kin(hashes)
+        node = notes.words[notes.start + blanks] == _DAG_NOTE
+        if node.any():
+            self.steps["dag"][notes.at[node]] = _as_kin(_text_hash(self.log))
+        self.steps["batch"][notes.at[~node]] = _as_kin(notes.hashes()[~node])
 
     def _reasons(self, fields: Fields) -> None:
         said = dict(fields.texts["HoldReason"]) if "HoldReason" in fields.texts else {}
@@ -369,21 +517,27 @@ class _Filler:
             self.steps["part"][step] = who
 
     def _intern(
-        self, texts: Texts, known: dict[int, int], number: Any, hashes: Keys | None = None
-    ) -> Ints:
-        """Return a number for each text; only texts with a new hash are decoded."""
-        if hashes is None:
-            hashes = text_hashes(self.words, texts.start, texts.end)
-        distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+        self,
+        name: str,
+        parts: Sequence[_Spans],
+        hashes: Sequence[Keys],
+        known: dict[int, int],
+        number: Callable[[str], int],
+    ) -> None:
+        """Write a number for each text; only texts with a new hash are decoded."""
+        distinct, first, which = np.unique(
+            np.concatenate(hashes), return_index=True, return_inverse=True
+        )
         numbers = np.empty(len(distinct), np.int64)
         if len(known) > _KNOWN_HASHES:  # glideins bring new slot names for ever
             known.clear()
+        begin = len(parts[0].start)
         for index, (key, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
             if key not in known:
-                text = texts.data[int(texts.start[row]) : int(texts.end[row])]
-                known[key] = number(text.decode("utf-8", "replace"))
+                text = parts[0].text(row) if row < begin else parts[1].text(row - begin)
+                known[key] = number(text)
             numbers[index] = known[key]
-        return numbers[which]
+        self.steps[name][np.concatenate([part.at for part in parts])] = numbers[which]
 
     def _from_ad(self, step: int, ad: dict[str, Any]) -> None:
         """Fill one step from an event's attributes: JSON and XML events."""

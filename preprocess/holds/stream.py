@@ -1,9 +1,10 @@
 """One pass over all events in the order in which they became known: hold episodes come out.
 
-The pass keeps the steps of live jobs, the facts of the context, and nothing else; a job's
-steps go some time after its end. Whole batches are worked off by columns. A batch's borders
-have no meaning: every rule here looks at what was known at an event, never at what else is
-in its batch, so that a log cut right behind a hold gives the same features bit by bit.
+The pass keeps the steps of live jobs, the facts of the context, and nothing else. It drops a
+job's steps some time after the job's end. Most jobs are never held: their steps wait, and only
+a few columns of them are looked at (unheld.py). The borders of a batch have no meaning: every
+rule here looks at what was known at an event, never at what else is in its batch, so that a log
+cut right behind a hold gives the same features bit by bit.
 
 The state between batches can be saved and taken up again, so that new events cost what they
 touch and no more: see `save` and `load`. (To recompute single jobs instead would be simpler,
@@ -12,16 +13,16 @@ but a hold's context is made of other jobs, and there is no cheap way back to th
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.fresh import StorePosition
 from condor_advice.gather.hashing import MIX
+from condor_advice.gather.words import stable_order
 from condor_advice.preprocess.holds.context import (
     HOLD_FACTS,
     TRAFFIC_FACTS,
@@ -50,6 +52,7 @@ from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, deci
 from condor_advice.preprocess.holds.live_steps import LiveSteps, among
 from condor_advice.preprocess.holds.steps import (
     AD_FIELDS,
+    CONTEXT_CHANNELS,
     KEY_FIELDS,
     STEP,
     Names,
@@ -67,6 +70,12 @@ from condor_advice.preprocess.holds.tensors import (
     encode_neighbours,
 )
 from condor_advice.preprocess.holds.timeline import LogClock, Timeline
+from condor_advice.preprocess.holds.unheld import (
+    Columns,
+    UnheldJobs,
+    brief_columns,
+    copy_keys,
+)
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -108,13 +117,20 @@ OUTCOME = np.dtype(
 )
 # A hold gets these from the job's other events; a copy of its event does not have them.
 _GIVEN = ("point", "owner")
+_COPY = -2  # where a job was, of an event that was told before
+_SUCCESS, _EVICTION = TRAFFIC_FACTS.index("success"), TRAFFIC_FACTS.index("eviction")
+_TRAFFIC_OF_KIND = np.full(1000, -1)
+_TRAFFIC_OF_KIND[Kind.SUBMIT] = TRAFFIC_FACTS.index("submit")
+_TRAFFIC_OF_KIND[Kind.EXECUTE] = TRAFFIC_FACTS.index("start")
+_TRAFFIC_OF_KIND[Kind.JOB_TERMINATED] = _SUCCESS
+_TRAFFIC_OF_KIND[Kind.JOB_EVICTED] = _EVICTION
 _DECIDED_GOOD = (OUTCOME_INDEX[Outcome.SUCCEEDED],)
 _DECIDED_BAD = tuple(
     OUTCOME_INDEX[outcome] for outcome in (Outcome.HELD_SAME, Outcome.HELD_OTHER, Outcome.FAILED)
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """What jobs used that succeeded, for sizing the requests of their kin."""
 
@@ -123,6 +139,11 @@ class Finished:
     sequence: Ints  # of the event that told
     overrun: npt.NDArray[np.float32]  # of those held for memory: the same over that at the hold
     overrun_sequence: Ints
+
+    def extend(self, other: Finished) -> None:
+        """Add what others used."""
+        for name in self.__slots__:
+            setattr(self, name, np.concatenate((getattr(self, name), getattr(other, name))))
 
 
 @dataclass(slots=True)
@@ -150,7 +171,8 @@ class EpisodeStream:
         self.spec = spec or TensorSpec()
         self.features = features
         self.names = names or Names()
-        self.live = LiveSteps()
+        self.live = LiveSteps()  # of jobs that were held, and of some others
+        self.unheld = UnheldJobs()
         self.recent: Steps = empty_steps()  # of NEIGHBOUR_KINDS, for drawing neighbours
         self.context = Context()
         self.owners: dict[int, tuple[int, int]] = {}  # cluster -> owner, known since sequence
@@ -172,15 +194,18 @@ class EpisodeStream:
             yield found
 
     def advance(self, batch: Steps) -> EpisodeBatch:
-        """Take up the next events; return what they tell."""
+        """Take up the next events; return what they tell. The stream keeps the array."""
         start = self.sequence
-        clock = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
+        batch["clock"] = np.maximum.accumulate(np.maximum(batch["clock"], self.now))
+        batch["sequence"] = start + np.arange(len(batch))
+        columns = brief_columns(batch)
         if len(batch):
-            self.now = int(clock[-1])
+            self.now = int(columns["clock"][-1])
         self.sequence += len(batch)
         self.counts["events"] += len(batch)
         self._learn_owners(batch, start)
-        rows = self._join(batch, start, clock)
+        whole = self._needed_whole(batch, columns)
+        rows = self._join(take_steps(batch, whole))
         again = self._duplicates(rows, start)
         if again.any():
             rows = take_steps(rows, ~again)
@@ -193,22 +218,51 @@ class EpisodeStream:
         point = self._points(rows, first)
         decisions = decide(rows, life)
         self._number(rows, new)
-        self._add_facts(rows, new, point, decisions)
-        self._add_channels(rows, new)
+        # Of jobs that were never held, brief rows will do.
+        brief = self.unheld.join(columns, np.flatnonzero(~whole))
+        brief_life, brief_first = self._lives(brief, start)
+        brief_new = brief["sequence"] >= start
+        points = np.full(len(batch), _COPY)
+        points[rows["sequence"][new] - start] = point[new]
+        points[brief["sequence"][brief_new] - start] = self._points(brief, brief_first)[brief_new]
+        self._add_facts(columns, batch["code"], points)
+        self._add_hold_facts(rows, new, decisions)
+        channels = batch["context"] = self._channels(columns)
+        rows["context"][new] = channels[rows["sequence"][new] - start]
         self._remember(rows, new)
         found = self._emit(rows, life, first, new, decisions)
+        found.finished.extend(_finished(brief, brief_first, brief_new))
+        self.unheld.put(batch, ~whole, brief, brief_life)
         self._retire(rows, life)
         return found
 
     # ---- joining new steps with those of their jobs
 
-    def _join(self, batch: Steps, start: int, clock: Ints) -> Steps:
+    def _needed_whole(self, batch: Steps, columns: Columns) -> Bools:
+        """Tell which steps are of jobs that were held, or may have copies."""
+        if self.spec.neighbours:  # any job may be drawn
+            return np.ones(len(batch), np.bool_)
+        job = columns["job"]
+        keys = copy_keys(columns, batch["part"])
+        ordered = np.sort(keys)
+        copies = among(keys, ordered[1:][ordered[1:] == ordered[:-1]])
+        held = columns["kind"] == Kind.JOB_HELD
+        told = self.unheld.jobs_told_before(columns["time"], keys)
+        jobs = np.concatenate((job[copies | held], told))
+        found: Bools = among(job, jobs) | self.live.has(job)
+        return found
+
+    def _join(self, batch: Steps) -> Steps:
         """Return the new steps with all others of their jobs, by job and in order."""
-        old = self.live.take_out(batch["job"])
-        rows = join_steps(old, batch)
-        rows["sequence"][len(old) :] = start + np.arange(len(batch))
-        rows["clock"][len(old) :] = clock
-        return take_steps(rows, np.argsort(rows["job"], kind="stable"))
+        unheld = self.unheld.take_out(batch["job"])
+        if len(unheld):
+            unheld = take_steps(unheld, ~self._useless(unheld))
+        rows = join_steps(self.live.take_out(batch["job"]), unheld, batch)
+        return take_steps(rows, stable_order(rows["job"]))
+
+    def _useless(self, steps: Steps) -> Bools:
+        """Find what need not be kept in steps that are sorted by job, of one life each."""
+        return self._unchanged(steps, steps["job"]) | self._between(steps, steps["job"])
 
     def _duplicates(self, rows: Steps, start: int) -> Bools:
         """Find events that another log, or the same one, has told already."""
@@ -235,9 +289,10 @@ class EpisodeStream:
         self.counts["duplicates"] += int(again.sum())
         return again
 
-    def _lives(self, rows: Steps, start: int) -> tuple[Ints, Ints]:
-        """Number the lives of jobs, each with where it begins."""
-        count = len(rows)
+    def _lives(self, rows: Steps | Columns, start: int) -> tuple[Ints, Ints]:
+        """Number the lives of jobs, each with where it begins; old steps of a job are of one."""
+        count = len(rows["job"])
+        new = rows["sequence"] >= start
         job, kind, clock = rows["job"], rows["kind"], rows["clock"]
         new_job = np.r_[True, job[1:] != job[:-1]][:count]
         gap = np.diff(clock, prepend=clock[:1])
@@ -245,16 +300,16 @@ class EpisodeStream:
         job_first = _firsts(np.cumsum(new_job))
         submits = np.cumsum(submit)
         earlier = submits - submit - (submits - submit)[job_first]
-        begins = new_job | (submit & (earlier > 0)) | (gap > SILENCE_US)
-        ended = np.isin(kind, (Kind.JOB_TERMINATED, Kind.JOB_ABORTED))
+        begins = new_job | (new & ((submit & (earlier > 0)) | (gap > SILENCE_US)))
+        ended = (kind == Kind.JOB_TERMINATED) | (kind == Kind.JOB_ABORTED)
         ends = np.append(0, np.cumsum(ended))
-        for row in np.flatnonzero((gap > GRACE_US) & ~begins).tolist():
+        late = new & (gap > GRACE_US) & ~begins
+        for row in np.flatnonzero(late & (ends[:-1] > ends[job_first])).tolist():
             first = row - 1
             while not begins[first]:
                 first -= 1
             begins[row] = ends[row] > ends[first]
         life = np.cumsum(begins)
-        new = rows["sequence"] >= start
         self.counts["jobs"] += int((begins & new).sum())
         self.counts["submits_not_seen"] += int((begins & new & ~submit).sum())
         backwards = np.diff(rows["time"], prepend=rows["time"][:1]) < 0
@@ -303,18 +358,21 @@ class EpisodeStream:
             rows["peak"][heir] = np.fmax(rows["peak"][heir], np.fmax.reduceat(used, begins))
         return found
 
-    def _points(self, rows: Steps, first: Ints) -> Ints:
+    def _points(self, rows: Steps | Columns, first: Ints) -> Ints:
         """Return the execution point at each step; give new holds the one they came from."""
-        index = np.arange(len(rows))
-        named = np.isin(rows["kind"], (Kind.EXECUTE, Kind.REMOTE_ERROR)) & (rows["point"] >= 0)
+        index, kind = np.arange(len(first)), rows["kind"]
+        named = ((kind == Kind.EXECUTE) | (kind == Kind.REMOTE_ERROR)) & (rows["point"] >= 0)
         last = np.maximum.accumulate(np.where(named, index, -1))
         known = last >= first
         point = np.where(known, rows["point"][np.maximum(last, 0)], -1)
+        held = kind == Kind.JOB_HELD
+        if not held.any():
+            return point
         # A hold belongs to a point only if the job was there since it was last released.
-        freed = np.maximum.accumulate(np.where(rows["kind"] == Kind.JOB_RELEASED, index, -1))
-        held = (rows["kind"] == Kind.JOB_HELD) & (rows["point"] < 0) & known & (last > freed)
-        rows["point"][held] = point[held]
-        return np.where(rows["kind"] == Kind.JOB_HELD, rows["point"], point)
+        freed = np.maximum.accumulate(np.where(kind == Kind.JOB_RELEASED, index, -1))
+        given = held & (rows["point"] < 0) & known & (last > freed)
+        rows["point"][given] = point[given]
+        return np.where(held, rows["point"], point)
 
     def _learn_owners(self, batch: Steps, start: int) -> None:
         told = np.flatnonzero(batch["owner"] >= 0)
@@ -347,27 +405,20 @@ class EpisodeStream:
         self.episodes += len(order)
         self.counts["holds"] += len(order)
 
-    def _add_facts(self, rows: Steps, new: Bools, point: Ints, decisions: Decisions) -> None:
-        fresh = _in_order(rows, new)
-        kind, exit_, code = (rows[name][fresh] for name in ("kind", "exit", "code"))
-        traffic = np.full(len(fresh), -1)
-        traffic[kind == Kind.SUBMIT] = TRAFFIC_FACTS.index("submit")
-        traffic[kind == Kind.EXECUTE] = TRAFFIC_FACTS.index("start")
-        ended = kind == Kind.JOB_TERMINATED
-        traffic[ended & (exit_ == 0)] = TRAFFIC_FACTS.index("success")
-        traffic[ended & (exit_ != 0)] = TRAFFIC_FACTS.index("failure")
-        evicted = (kind == Kind.JOB_EVICTED) & ((code < 0) | (code >= 1000))
-        traffic[evicted] = TRAFFIC_FACTS.index("eviction")
-        at, traffic = fresh[traffic >= 0], traffic[traffic >= 0]
-        job, sequence = rows["job"][at], rows["sequence"][at]
+    def _add_facts(self, batch: Columns, code: Ints, points: Ints) -> None:
+        """Add what jobs do anyway; `points` is where each was, or _COPY."""
+        traffic = _TRAFFIC_OF_KIND[batch["kind"]]
+        traffic[(traffic == _SUCCESS) & (batch["exit"] != 0)] = TRAFFIC_FACTS.index("failure")
+        traffic[(traffic == _EVICTION) & (code >= 0) & (code < 1000)] = -1
+        at = np.flatnonzero((traffic >= 0) & (points != _COPY))
+        job, sequence = batch["job"][at], batch["sequence"][at]
         keys = {
             "pool": np.zeros(len(at), np.int64),
-            "point": point[at],
+            "point": points[at],
             "owner": self._owners(job, sequence),
             "cluster": cluster_of(job),
         }
-        self.context.add_traffic(keys, sequence, seconds(rows["clock"][at]), traffic)
-        self._add_hold_facts(rows, new, decisions)
+        self.context.add_traffic(keys, sequence, seconds(batch["clock"][at]), traffic[at])
 
     def _add_hold_facts(self, rows: Steps, new: Bools, decisions: Decisions) -> None:
         """Add holds, releases and outcomes, each at the event that made it known."""
@@ -407,28 +458,23 @@ class EpisodeStream:
         found: Bools = (release >= 0) & held & soon & ~ran
         return found
 
-    def _add_channels(self, rows: Steps, new: Bools) -> None:
-        """Write into each new step what the pool was like then; see CONTEXT_CHANNELS."""
-        at = _in_order(rows, new)
-        sequence, second = rows["sequence"][at], seconds(rows["clock"][at])
+    def _channels(self, batch: Columns) -> npt.NDArray[np.float32]:
+        """Return what the pool was like at each new step; see CONTEXT_CHANNELS."""
+        sequence, second = batch["sequence"], seconds(batch["clock"])
         pool = self.context.levels["pool"]
-        key = np.zeros(len(at), np.int64)
         assert pool.traffic is not None
-        holds = pool.holds.ask_recent(key, sequence, second)
-        hour = pool.traffic.ask_recent(key, sequence, second)["1h"]
-        hold, release, good, bad, _ = (HOLD_FACTS.index(name) for name in HOLD_FACTS)
-        _, start, success, failure, eviction = range(len(TRAFFIC_FACTS))
-        channels = (
-            holds["10m"][:, hold],
-            holds["1h"][:, hold],
-            holds["1h"][:, release],
-            holds["1d"][:, good],
-            holds["1d"][:, bad],
-            hour[:, start],
-            hour[:, success] + hour[:, failure],
-            hour[:, eviction],
+        starts, successes, failures, evictions = pool.traffic.recent_in_order(
+            sequence, second, [("1h", fact) for fact in ("start", "success", "failure", "eviction")]
         )
-        rows["context"][at] = np.stack(channels, axis=1)
+        holds = pool.holds.recent_in_order(
+            sequence,
+            second,
+            [("10m", "hold"), ("1h", "hold"), ("1h", "release"), ("1d", "good"), ("1d", "bad")],
+        )
+        channels = np.empty((len(second), len(CONTEXT_CHANNELS)), np.float32)
+        for index, counts in enumerate((*holds, starts, successes + failures, evictions)):
+            channels[:, index] = counts
+        return channels
 
     # ---- what comes out
 
@@ -524,14 +570,19 @@ class EpisodeStream:
             kept = life == np.repeat(life[last], np.diff(last, prepend=-1))
             rows = rows if kept.all() else take_steps(rows, kept)
         self.live.put(rows)
-        if len(self.live) < 1.3 * self._pruned_rows + 10_000:
+        if len(self.live) + len(self.unheld) < 1.5 * self._pruned_rows + 10_000:
             return
         self.live.keep(self._not_over)
-        self._pruned_rows = len(self.live)
+        self.unheld.keep(self._not_over, self._useless)
+        self._pruned_rows = len(self.live) + len(self.unheld)
         self.context.forget(int(seconds(np.array(self.now))))
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
-        clusters = np.r_[self.context.levels["cluster"].keys, cluster_of(self.live.jobs())]
+        clusters = np.r_[
+            self.context.levels["cluster"].keys,
+            cluster_of(self.live.jobs()),
+            cluster_of(self.unheld.jobs()),
+        ]
         kept = among(np.fromiter(self.owners, np.int64, len(self.owners)), clusters).tolist()
         self.owners = dict(itertools.compress(self.owners.items(), kept))
 
@@ -558,8 +609,11 @@ class EpisodeStream:
 
     def dump(self, file: IO[bytes], after: After | None = None) -> None:
         """Write the state to an open file."""
+        import zstandard
+
         arrays: dict[str, Any] = {"recent": self.recent}
         arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
+        arrays.update((f"unheld.{n}", s) for n, s in enumerate(self.unheld.steps.chunks()))
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),
@@ -585,8 +639,14 @@ class EpisodeStream:
                     for column in table.COLUMNS:
                         arrays[f"{name}.{part}.{column}"] = getattr(table, column)
         arrays["plain"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
-        # As np.savez does, but compressed fast: a state may be large, and is written often.
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        # As np.savez does, in one zstd frame: several times as fast as zlib.
+        compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
+        with (
+            compressor.stream_writer(file, closefd=False) as compressed,
+            zipfile.ZipFile(
+                cast(IO[bytes], _Unseekable(compressed)), "w", zipfile.ZIP_STORED
+            ) as archive,
+        ):
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -605,10 +665,15 @@ class EpisodeStream:
     @classmethod
     def restore(cls, file: Path | IO[bytes], spec: TensorSpec | None = None) -> tuple[Self, After]:
         """Read back what `dump` wrote; what is no such thing raises a ValueError or KeyError."""
+        import zstandard
+
+        compressed = file.read_bytes() if isinstance(file, Path) else file.read()
         try:
-            with np.load(file, allow_pickle=False) as arrays:
+            with zstandard.ZstdDecompressor().stream_reader(compressed) as reader:
+                archive = io.BytesIO(reader.readall())
+            with np.load(archive, allow_pickle=False) as arrays:
                 return cls._restore(arrays, spec)
-        except (EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (EOFError, zipfile.BadZipFile, zstandard.ZstdError) as error:
             raise ValueError(f"damaged: {error}") from error
 
     @classmethod
@@ -625,6 +690,7 @@ class EpisodeStream:
         stream.counts = Counter(plain["counts"])
         stream.sequence, stream.episodes, stream.now, stream._pruned_rows = plain["state"]
         stream.live = LiveSteps(arrays[name] for name in arrays if name.startswith("live."))
+        stream.unheld = UnheldJobs(arrays[name] for name in arrays if name.startswith("unheld."))
         stream.recent = arrays["recent"]
         stream.clocks = {log: LogClock(*clock) for log, clock in plain["clocks"].items()}
         for name, level in stream.context.levels.items():
@@ -638,7 +704,14 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 5
+STATE_VERSION = 6
+
+
+class _Unseekable:
+    """A file to write to, for zipfile: the compressor tells its place behind the compression."""
+
+    def __init__(self, file: Any) -> None:
+        self.write, self.flush = file.write, file.flush
 
 
 def _spec_values(spec: TensorSpec) -> dict[str, int]:
@@ -651,7 +724,7 @@ def _spec_values(spec: TensorSpec) -> dict[str, int]:
     }
 
 
-def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
+def _finished(rows: Steps | Columns, first: Ints, new: Bools) -> Finished:
     """Find the jobs that now succeeded, and the most memory that each had reported."""
     ends = np.flatnonzero(new & (rows["kind"] == Kind.JOB_TERMINATED) & (rows["exit"] == 0))
     begin = first[ends]
@@ -665,9 +738,9 @@ def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
     # A cluster of one job has no kin; leaving out the first proc of the others costs little.
     several = known & (proc_of(job) > 0)
     named = known & (batch < 0)
-    over = np.flatnonzero(
-        (rows["kind"] == Kind.JOB_HELD) & (rows["family"] == FAMILY_INDEX["memory"])
-    )
+    over = np.flatnonzero(rows["kind"] == Kind.JOB_HELD)
+    if len(over):
+        over = over[rows["family"][over] == FAMILY_INDEX["memory"]]
     last = np.append(-1, over)[np.searchsorted(over, ends)]
     overrun, at = [], []
     for one in np.flatnonzero(last > begin).tolist():
@@ -683,18 +756,6 @@ def _finished(rows: Steps, first: Ints, new: Bools) -> Finished:
         np.array(overrun, np.float32),
         np.array(at, np.int64),
     )
-
-
-def _in_order(rows: Steps, new: Bools) -> Ints:
-    """Return the new rows in the order of their events."""
-    at = np.flatnonzero(new)
-    sequence = rows["sequence"][at]
-    if not len(at):
-        return at
-    first = int(sequence.min())
-    place = np.full(int(sequence.max()) - first + 1, -1)
-    place[sequence - first] = at  # sequence numbers are dense: faster than sorting them
-    return place[place >= 0]
 
 
 def _firsts(groups: Ints) -> Ints:

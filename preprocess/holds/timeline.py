@@ -92,19 +92,26 @@ class LogSource:
 
     def load(self, names: Names) -> bool:
         """Read more blocks into the buffer, some at a time; tell whether there were any."""
-        parts = [self.buffer] if len(self.buffer) else []
-        count = 0
+        blocks, events = [], 0
         for columns in self.blocks:
-            steps = read_steps(columns, self.access_point, self.log, names)
-            steps["clock"] = self.clock.follow(steps["time"])
-            parts.append(steps)
-            count += len(steps)
-            if count >= BATCH_STEPS:
+            blocks.append(columns)
+            events += len(columns)
+            if events >= BATCH_STEPS:
                 break
         else:
             self.ended = True
-        self.buffer = parts[0] if len(parts) == 1 else join_steps(empty_steps(), *parts)
-        return count > 0
+        waiting = len(self.buffer)
+        # One array for all of them: to join arrays of so many bytes takes time and memory.
+        buffer = empty_steps(waiting + events)
+        buffer[:waiting] = self.buffer
+        count = waiting
+        while blocks:  # each is freed once it is read
+            columns = blocks.pop(0)
+            count += read_steps(columns, self.access_point, self.log, names, buffer[count:])
+        self.buffer = buffer[:count]
+        new = self.buffer[waiting:]
+        new["clock"] = self.clock.follow(np.ascontiguousarray(new["time"]))
+        return count > waiting
 
 
 class Timeline:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from leakcheck import small_blocks
 
 from condor_advice.gather import store as store_module
 from condor_advice.gather.clock import Clock
@@ -385,3 +386,14 @@ def test_a_follower_killed_at_any_moment_loses_and_doubles_nothing(
         same(kept_of(store).samples(), collect(log_timeline([log], CLOCK, "ap")))
         whole = KeptEpisodes.of_timeline(log_timeline([log], CLOCK, "ap"))
         assert sizes(kept_of(store)) == sizes(whole)
+
+
+def test_a_hold_that_waits_for_another_log_keeps_its_reason(
+    simulated: Callable[..., Path],
+) -> None:
+    logs = [simulated(300), simulated(300, seed=4)]
+    with small_blocks(20_000):
+        kept = KeptEpisodes.of_timeline(log_timeline(logs, CLOCK))
+    holds = kept.numbered_holds(1)
+    assert len(holds) > 50
+    assert all(hold.reason for hold in holds)

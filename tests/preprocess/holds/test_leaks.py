@@ -6,6 +6,7 @@ import io
 import random
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,31 @@ def test_merged_logs_cut_at_a_hold_give_the_same_samples(
 ) -> None:
     logs = [simulated(300, ads=True), simulated(300, seed=4), simulated(300)]
     assert leaks(logs, tmp_path, cuts_wanted=4) == []
+
+
+def no_neighbours() -> EpisodeStream:
+    """Return a pass that puts the steps of jobs aside until they are held."""
+    return EpisodeStream(replace(SPEC, neighbours=0))
+
+
+def test_logs_cut_at_a_hold_give_the_same_samples_without_neighbours(
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
+    logs = [simulated(300, ads=True), simulated(300, seed=4), simulated(300)]
+    assert leaks(logs, tmp_path / "merged", cuts_wanted=4, make=no_neighbours) == []
+    assert leaks(logs[:1], tmp_path / "ads", cuts_wanted=3, make=no_neighbours) == []
+
+
+@pytest.mark.parametrize("size", [3_000, 40_000, 1 << 22])
+def test_steps_put_aside_until_a_hold_are_those_kept_all_along(
+    simulated: Callable[..., Path], size: int
+) -> None:
+    logs = [simulated(300, ads=True), simulated(300, seed=4)]
+    whole = samples(logs)
+    with small_blocks(size):
+        aside = samples(logs, no_neighbours)
+    assert len(whole) > 50
+    assert {k: replace(v, neighbours=b"") for k, v in whole.items()} == aside
 
 
 def test_real_logs_cut_at_a_hold_give_the_same_samples(tmp_path: Path) -> None:
@@ -167,8 +193,6 @@ def test_an_outcome_that_is_known_too_early_is_caught(
 
 
 def test_neighbours_are_drawn_by_the_seed(simulated: Callable[..., Path]) -> None:
-    from dataclasses import replace
-
     log = [simulated(300)]
     once, again = samples(log), samples(log)
     other = samples(log, lambda: EpisodeStream(replace(SPEC, seed=6)))

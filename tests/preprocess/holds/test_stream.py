@@ -298,7 +298,7 @@ def test_memory_stays_flat(simulated: Callable[..., Path]) -> None:
     sizes = []
     with small_blocks(100_000):
         for _ in stream.run(log_timeline([simulated(3000, seed=9)], CLOCK, names=stream.names)):
-            sizes.append(len(stream.live))
+            sizes.append(len(stream.live) + len(stream.unheld))
     # The simulation submits at a steady rate: what is live late is as much as early.
     assert max(sizes[len(sizes) // 2 :]) < 0.6 * stream.counts["events"]
     outcomes = Counter(np.sign(sizes))
@@ -330,3 +330,24 @@ def test_reports_of_the_image_size_go_whatever_the_batches(
         found.append(b"".join(one.steps.tobytes() + one.features.tobytes() for one in batches))
         assert sum(len(one.steps) for one in batches) == 4  # first, two that are fresh, hold
     assert len(set(found)) == 1
+
+
+def test_a_hold_in_a_second_life_sees_nothing_of_the_first(
+    event_log: Callable[[str], Path], tmp_path: Path
+) -> None:
+    events = event_log("missing_output.log").read_text().split("...\n")[:-1]
+    held = next(n for n, event in enumerate(events) if event.startswith("012"))
+    year = events[0][18:22]
+    later = [event.replace(f" {year}-", f" {int(year) + 1}-") for event in events[: held + 1]]
+    path = tmp_path / "log"
+    path.write_text("...\n".join([*events[:held], *later, ""]))
+    [batch] = log_timeline([path], CLOCK).batches()
+    found = set()
+    for size in (1, 2, 3, held, len(batch)):
+        stream = EpisodeStream()
+        parts = [batch[at : at + size].copy() for at in range(0, len(batch), size)]
+        batches = [stream.advance(part) for part in parts]
+        data = b"".join(one.steps.tobytes() + one.features.tobytes() for one in batches)
+        found.add((stream.counts["jobs"], data))
+        assert 1 < sum(len(one.steps) for one in batches) <= held + 1
+    assert len(found) == 1
