@@ -123,6 +123,16 @@ AD_FIELDS = tuple(field for field in STEP_FIELDS if field.in_ad)
 EXPORTED_FIELDS = tuple(field for field in STEP_FIELDS if field.exported)
 _NUMBERS = tuple((field.name, name) for field in STEP_FIELDS for name in field.attributes)
 _AD_NUMBERS = tuple((field.name, name) for field in AD_FIELDS for name in field.attributes)
+# Attributes that `_usual` reads, or that the events it reads do not have. A field with any other
+# attribute turns that shortcut off, so that a new row of STEP_FIELDS is read everywhere.
+_SHORTCUT_KNOWS = frozenset(
+    {
+        "DAGManJobId", "DiskUsage", "HoldReasonCode", "HoldReasonSubCode", "MemoryUsage",
+        "ReasonCode", "ReasonSubCode", "ReceivedBytes", "RequestCpus", "RequestDisk",
+        "RequestMemory", "SentBytes", "Size",
+    }
+)  # fmt: skip
+_SHORTCUT = all(attribute in _SHORTCUT_KNOWS for _, attribute in _NUMBERS)
 _NOTHING = np.zeros((), STEP)  # a step that tells nothing
 for _field in STEP_FIELDS:
     _NOTHING[_field.name] = _field.unknown
@@ -332,7 +342,9 @@ class _Filler:
         """
         read = np.zeros(len(rows), np.bool_)
         source = self.columns.padded()
-        if b"\r" in source:
+        if b"\r" in source or not _SHORTCUT:
+            nothing = _Spans(self.words, source, *3 * (np.empty(0, np.int64),))
+            self.hosts = self.slots = nothing
             return read
         starts, first, opening, closing = self.columns.frame()
         kind, head = self.columns.type, self.columns.head

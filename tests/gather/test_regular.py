@@ -57,5 +57,5 @@ def test_a_log_that_is_no_regular_file_is_a_clear_error(pipe: Path, name: str) -
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "cannot be read (not a regular file)" in done.stderr
+    assert "cannot read the log (not a regular file)" in done.stderr
     assert "Traceback" not in done.stderr
