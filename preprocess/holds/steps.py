@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -305,8 +306,9 @@ class _Filler:
         if slots := fields.texts.get("SlotName"):
             # An execution point has many slots: what stands behind the @ tells it apart.
             behind = first_of(self.words.fetch(slots.start, 4), _AT_SIGN) + 1
-            start = np.where(behind <= 32, slots.start + behind, slots.start)
-            hashes = text_hashes(self.words, np.minimum(start, slots.end), slots.end)
+            inside = (behind <= 32) & (behind < slots.end - slots.start)
+            start = np.where(inside, slots.start + behind, slots.start)
+            hashes = text_hashes(self.words, start, slots.end)
             numbers = self._intern(slots, self.names._slot_hashes, self.names.point, hashes)
             self.steps["point"][self._at(slots.rows)] = numbers
 
@@ -392,13 +394,13 @@ class _Filler:
         for name, attribute in _NUMBERS:
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                row[name] = value
+                _put(row, name, value)
         if kind == Kind.FILE_TRANSFER and isinstance(ad.get("Type"), int):
-            row["part"] = ad["Type"]
+            _put(row, "part", ad["Type"])
         if kind == Kind.JOB_TERMINATED:
             for name, base in (("ReturnValue", 0), ("TerminatedBySignal", 256)):
                 if isinstance(ad.get(name), int) and not isinstance(ad.get(name), bool):
-                    row["exit"] = base + ad[name]
+                    _put(row, "exit", base + ad[name])
         slot = ad.get("SlotName") or ad.get("ExecuteHost")
         if isinstance(slot, str) and kind in (Kind.EXECUTE, Kind.REMOTE_ERROR):
             row["point"] = self.names.point(slot)
@@ -411,6 +413,12 @@ class _Filler:
             self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
+
+
+def _put(row: Any, name: str, value: float) -> None:
+    """Set a number of a step; one that its column cannot hold is as if absent."""
+    with suppress(OverflowError, ValueError):
+        row[name] = value
 
 
 _parsed = lru_cache(maxsize=_KNOWN_TEXTS)(parse_reason)  # jobs of one cluster say the same
