@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -87,6 +86,8 @@ def advise_on(
     if not advices:
         raise AdviceError("; ".join(found.unjudged))
     for note in found.notes:
+        import logging
+
         logging.getLogger("condor_advice").info("%s", note)
     if len(advices) > 1:
         points = sorted({advice.hold.job.access_point for advice in advices} - {""})

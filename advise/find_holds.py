@@ -7,7 +7,6 @@ missing is left out and named in a note: the best answer from the others is stil
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -366,8 +365,14 @@ def cannot_judge(job: JobId, error: Exception) -> str:
     A user can write almost anything into a job's ad and log. One such job must not cost everybody
     else the answer.
     """
-    logging.getLogger("condor_advice").debug("job %s cannot be judged", job, exc_info=error)
+    _log_error(f"job {job} cannot be judged", error)
     return f"job {job}: cannot be judged ({type(error).__name__}: {error})"
+
+
+def _log_error(message: str, error: Exception) -> None:
+    import logging  # not above: most answers meet no error, and start sooner without it
+
+    logging.getLogger("condor_advice").debug("%s", message, exc_info=error)
 
 
 def _join(live: Sequence[LiveJob], kept: KeptEpisodes | None, unjudged: list[str]) -> list[Hold]:
@@ -457,7 +462,7 @@ def _own_log(path: str, access_point: str) -> KeptEpisodes | None:
     try:
         kept = read_logs([path], None, access_point)
     except Exception as error:  # a stranger wrote the log, or put something else in its place
-        logging.getLogger("condor_advice").debug("%s cannot be read", path, exc_info=error)
+        _log_error(f"{path} cannot be read", error)
         return None
     return kept if kept.last_us is not None else None
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from condor_advice.gather.errors import UsageError
+from condor_advice.gather.events import MAX_ID
 
 _JOB_ID = re.compile(
     r"(?:(?P<ap>[^#\s]+)#)?(?P<cluster>\d+)(?:\.(?P<first>\d+)(?:-(?P<last>\d+))?)?\.?"
@@ -48,6 +49,10 @@ def parse_job_id(text: str) -> WantedJobs:
     match = _match(text)
     if not match:
         raise UsageError(f"{text!r} is not a job id; write 1234, 1234.7, 1234.0-9 or ap1#1234.7")
+    for digits in filter(None, match.group("cluster", "first", "last")):
+        # Python refuses to read a number of many thousand digits.
+        if len(digits.lstrip("0")) > len(str(MAX_ID)) or int(digits) > MAX_ID:
+            raise UsageError(f"{text[:40]!r} is not a job id; its numbers go up to {MAX_ID}")
     first = int(match["first"]) if match["first"] else None
     last = int(match["last"]) if match["last"] else first
     if first is not None and last is not None and last < first:

@@ -59,7 +59,10 @@ TRANSFER_TYPES = {
 def parse_body(kind: int, text: str) -> Ad:
     """Return the attributes of a text event, given the text after its time stamp."""
     head, *lines = text.splitlines() or [""]
-    return _PARSERS.get(kind, _nothing)(head, lines)
+    try:
+        return _PARSERS.get(kind, _nothing)(head, lines)
+    except (ValueError, OverflowError):  # a number with more digits than HTCondor writes
+        return {}
 
 
 def _nothing(head: str, lines: list[str]) -> Ad:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*=(?![=?!])\s*(.*?)\s*$", re.DOTALL)
-_INTEGER = re.compile(r"-?\d+")
+_INTEGER = re.compile(r"-?\d{1,19}")  # ClassAd integers have 64 bits
 _REAL = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
 # A separator does not count inside a string, a list, an ad or a function call.
 _MARK = re.compile(r'"(?:\\"|[^"])*"|[][{}();,]')

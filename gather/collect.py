@@ -80,7 +80,7 @@ class Collector:
     def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read everything new in each log."""
         _allow_open_files(MANY_FILES)
-        if len(self.gathered) == 1:
+        if len({*self.gathered, *(cursor.log for cursor in self._store.cursors())}) == 1:
             # Nothing in another log can come before its events, so they may be used at once.
             progress = self._then_stored(progress)
         for log in self.gathered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -457,16 +457,25 @@ def _evaluated(ad: Any) -> dict[str, Any]:
             values[name] = str(values[name])
             del ad[name], waiting[lowered]
 
-    def evaluate(lowered: str) -> None:
+    # The expressions that wait for what they refer to: a stack, as a chain of them may be long.
+    begun: list[tuple[str, str, Iterator[str]]] = []
+
+    def begin(lowered: str) -> None:
         name = waiting.pop(lowered)
-        tree = values[name]
-        text = str(tree)
+        text = str(values[name])
+        begun.append((name, text, (word[0].lower() for word in _IDENTIFIER.finditer(text))))
         del ad[name]  # a reference back to it is undefined
-        for word in _IDENTIFIER.findall(text):
-            if word.lower() in waiting:
-                evaluate(word.lower())
+
+    while begun or waiting:
+        if not begun:
+            begin(next(iter(waiting)))
+        name, text, words = begun[-1]
+        if (reference := next((word for word in words if word in waiting), None)) is not None:
+            begin(reference)
+            continue
+        begun.pop()
         try:
-            evaluated = tree.eval(ad)
+            evaluated = values[name].eval(ad)
         except Exception:  # whatever it is, the expression's own text says more
             evaluated = classad2.Value.Undefined
         if isinstance(evaluated, str) and len(evaluated) > LONGEST_EVALUATED:
@@ -475,9 +484,6 @@ def _evaluated(ad: Any) -> dict[str, Any]:
             ad[name] = evaluated
         unknown = isinstance(evaluated, classad2.Value | classad2.ExprTree)
         values[name] = text if unknown else evaluated
-
-    while waiting:
-        evaluate(next(iter(waiting)))
     return values
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -276,7 +277,8 @@ class _Spans(NamedTuple):
         start, end = start[first], end[first]
         if behind_at_sign:
             behind = first_of(self.words.fetch(start, 4), _AT_SIGN) + 1
-            start = np.minimum(np.where(behind <= 32, start + behind, start), end)
+            inside = (behind <= 32) & (behind < end - start)  # not an @ of the next line
+            start = np.where(inside, start + behind, start)
         return text_hashes(self.words, start, end)[which]
 
 
@@ -558,13 +560,13 @@ class _Filler:
         for name, attribute in _NUMBERS:
             value = ad.get(attribute)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                row[name] = value
+                _put(row, name, value)
         if kind == Kind.FILE_TRANSFER and isinstance(ad.get("Type"), int):
-            row["part"] = ad["Type"]
+            _put(row, "part", ad["Type"])
         if kind == Kind.JOB_TERMINATED:
             for name, base in (("ReturnValue", 0), ("TerminatedBySignal", 256)):
                 if isinstance(ad.get(name), int) and not isinstance(ad.get(name), bool):
-                    row["exit"] = base + ad[name]
+                    _put(row, "exit", base + ad[name])
         slot = ad.get("SlotName") or ad.get("ExecuteHost")
         if isinstance(slot, str) and kind in (Kind.EXECUTE, Kind.REMOTE_ERROR):
             row["point"] = self.names.point(slot)
@@ -577,6 +579,12 @@ class _Filler:
             self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
+
+
+def _put(row: Any, name: str, value: float) -> None:
+    """Set a number of a step; one that its column cannot hold is as if absent."""
+    with suppress(OverflowError, ValueError):
+        row[name] = value
 
 
 _parsed = lru_cache(maxsize=_KNOWN_TEXTS)(parse_reason)  # jobs of one cluster say the same

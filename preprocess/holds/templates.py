@@ -84,7 +84,7 @@ _FILE_PATH = _Late(
 _LISTED = _Late(r"\|+\s*FILETRANSFER.*$", re.DOTALL)
 _SINGLE_BAR = _Late(r"(?<!\|)\|(?!\|)")
 _IMAGE = _Late(r"(Unable to find image|Cannot (?:start|pull)[^:']*:?) '?[^\s']+'?.*", re.DOTALL)
-_ERRNO = _Late(r"\(errno (\d+)\)")
+_ERRNO = _Late(r"\(errno (\d{1,9})\)")  # anybody can write more digits into a reason
 _HTTP = _Late(r"(?:returned error|HTTP(?:/\d\.\d)?(?: status)?(?: code)?|status):? (\d{3})\b")
 _AMOUNT = r"[:=]?\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([KMGT]i?[Bb]?\b|[a-z]+bytes\b)?"
 _USED = _Late(r"(?:usage of|[Pp]eak usage|measured usage|\bused|[Uu]sage|this file)" + _AMOUNT)

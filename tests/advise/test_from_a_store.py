@@ -118,6 +118,7 @@ def test_a_plain_question_loads_neither_parser_nor_tables(store: Path) -> None:
     loaded = {name.split(".")[0] for name in done.stderr.split()}
     assert "numpy" in loaded
     assert not loaded & {"click", "rich", "htcondor2", "zstandard", "pandas", "torch", "xgboost"}
+    assert "logging" not in loaded
     assert "condor_advice.gather.reader" not in done.stderr.split()
 
 

@@ -226,7 +226,9 @@ def test_job_ids_are_taken_as_people_paste_them(text, expected):
     assert parse_job_id(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.2.3", "1.9-2", "-3"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.2.3", "1.9-2", "-3", "2147483648", "9" * 5000, "1." + "9" * 20]
+)
 def test_what_is_no_job_id_is_refused(text):
     with pytest.raises(UsageError):
         parse_job_id(text)

@@ -133,6 +133,22 @@ def test_a_reason_may_have_several_lines(read):
     assert next(read(log).events()).ad["HoldReason"].endswith("request_memory\nsecond line")
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"000 (7.003.000) 2026-11-16 02:01:42 Job submitted from host: <1>\n\t[DAGManJobId=%b]\n",
+        b"005 (7.003.000) 2026-11-16 02:01:42 Job terminated.\n"
+        b"\t(1) Normal termination (return value %b)\n",
+        b"006 (7.003.000) 2026-11-16 02:01:42 Image size of job updated: %b\n",
+        b"012 (7.003.000) 2026-11-16 02:01:42 Job was held.\n\tx\n\tCode %b Subcode 1\n",
+        b"028 (7.003.000) 2026-11-16 02:01:42 Job ad information event triggered.\nCpus = %b\n",
+    ],
+)
+def test_a_number_of_any_length_stops_no_reader(read, event):
+    [found] = read(event % (b"9" * 5000) + b"...\n").events("")
+    assert found.job.cluster == 7
+
+
 def test_text_json_and_xml_may_be_mixed_in_one_file(read, event_log):
     log = b"".join(
         event_log(name).read_bytes()

@@ -88,3 +88,12 @@ def test_expressions_that_refer_to_one_another_many_times_take_no_time() -> None
     }
     ad_of(**longer | {names[-1]: "x" * 1000})
     assert time.monotonic() - began < 5
+
+
+def test_a_long_chain_of_expressions_in_a_nested_ad_is_evaluated() -> None:
+    length = 5000
+    chain = "; ".join(f"a{place} = a{place + 1} + 1" for place in range(length))
+    ad = classad2.ClassAd(f"[NumHoldsByReason = [{chain}; a{length} = 0]; JobBatchName = [x = y]]")
+    shown = plain(ad)
+    assert list(shown) == ["NumHoldsByReason"]
+    assert shown["NumHoldsByReason"]["a0"] == length

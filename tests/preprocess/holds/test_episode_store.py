@@ -336,6 +336,24 @@ def test_blocks_taken_from_memory_give_the_same_episodes(
         same(kept_of(store).samples(), collect(log_timeline(paths, CLOCK, "ap")))
 
 
+def test_events_wait_for_the_end_of_a_log_if_the_store_has_another(
+    simulated: Callable[..., Path], tmp_path: Path
+) -> None:
+    """After an upgrade the pass begins anew: both logs must be complete to be merged by time."""
+    data = simulated(300).read_bytes()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(data)
+    second.write_bytes(data)
+    turns: list[str] = []
+    with Store(tmp_path / "store.sqlite") as store:
+        for log in (first, second):
+            Collector(
+                store, [str(log)], access_point="ap", clock=CLOCK,
+                stored=lambda name=log.name: turns.append(name),
+            ).read()  # fmt: skip
+    assert set(turns) == {"first"}
+
+
 def test_blocks_that_do_not_fit_into_memory_come_from_the_store(
     simulated: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
@@ -71,3 +72,66 @@ def test_a_state_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
         pytest.raises(AdviceError, match="remove the file, and all events will be read again"),
     ):
         collect_new(store, state)
+
+
+def test_slots_named_without_an_at_sign_are_different_points(tmp_path: Path) -> None:
+    """A machine with one slot has a slot name without @; the next line may have one."""
+    log = tmp_path / "log"
+    log.write_text(
+        "".join(
+            f"000 (00{number}.000.000) 2026-11-16 02:00:00 Job submitted from host: <10.0.0.9:1>\n"
+            "...\n"
+            f"001 (00{number}.000.000) 2026-11-16 02:01:00 Job executing on host: <10.0.0.9:1>\n"
+            f'\tSlotName: {name}\n\tPilot = "a@b"\n...\n'
+            f"012 (00{number}.000.000) 2026-11-16 02:02:00 Job was held.\n"
+            "\tbroken\n\tCode 13 Subcode 2\n...\n"
+            for number, name in enumerate(("ep1", "ep2", "slot1@ep1", "x" * 80))
+        )
+    )
+    samples = collect(log_timeline([log], CLOCK))
+    names = {number: name for name, number in samples.names.points.items()}
+    assert [names[point] for point in samples.episodes["point"].tolist()] == [
+        "ep1",
+        "ep2",
+        "ep1",
+        "x" * 80,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "attribute", "value"),
+    [
+        (12, "HoldReasonCode", 2**40),
+        (12, "HoldReasonCode", float("nan")),
+        (12, "HoldReasonSubCode", 10**400),
+        (28, "DAGManJobId", 1e300),
+        (40, "Type", 300),
+        (6, "MemoryUsage", 10**400),
+        (5, "ReturnValue", 10**400),
+    ],
+)
+def test_a_number_that_no_column_holds_is_as_if_absent_in_json(
+    tmp_path: Path, number: int, attribute: str, value: float
+) -> None:
+    def event(kind: int, **ad: object) -> str:
+        header = {"EventTypeNumber": kind, "EventTime": "2026-11-16T02:00:00", "Cluster": 5}
+        return json.dumps({**header, "Proc": 0, **ad}, indent=2) + "\n"
+
+    log = tmp_path / "log"
+    events = event(0) + event(1)
+    if number != 12:
+        events += event(number)
+    expected = collect(log_timeline([_written(log, events + event(12))], CLOCK))
+    strange = event(0) + event(1)
+    if number != 12:
+        strange += event(number, **{attribute: value}) + event(12)
+    else:
+        strange += event(12, **{attribute: value})
+    samples = collect(log_timeline([_written(log, strange)], CLOCK))
+    assert len(samples) == 1
+    assert np.array_equal(samples.features, expected.features, equal_nan=True)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path

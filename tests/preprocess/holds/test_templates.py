@@ -161,6 +161,13 @@ def test_variables_are_taken_out_and_numbers_become_values() -> None:
     assert ("url", "http://a/b") in url.variables
 
 
+def test_an_errno_of_any_length_is_read_or_left_out() -> None:
+    """Anybody can write a hold reason; one must not stop the pass over everybody's holds."""
+    assert parse_reason("x (errno 2) y", 13, 2).errno == 2
+    for digits in (400, 5000):
+        assert parse_reason(f"x (errno {'9' * digits}) y", 13, 2).errno is None
+
+
 def test_templates_do_not_depend_on_who_where_and_how_much() -> None:
     found = defaultdict(set)
     for number in range(50):
