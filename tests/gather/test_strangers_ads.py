@@ -12,7 +12,7 @@ from condor_advice.gather.live import (
     END_ATTRIBUTES,
     EPOCH_ATTRIBUTES,
     HOLD_ATTRIBUTES,
-    POLICIES,
+    POLICY_ATTRIBUTES,
     plain,
 )
 
@@ -51,7 +51,7 @@ def test_a_wrong_type_or_range_is_as_if_absent(
 
 
 def test_every_attribute_that_is_asked_for_has_a_type() -> None:
-    asked = {*HOLD_ATTRIBUTES, *END_ATTRIBUTES, *EPOCH_ATTRIBUTES, *POLICIES}
+    asked = {*HOLD_ATTRIBUTES, *END_ATTRIBUTES, *EPOCH_ATTRIBUTES, *POLICY_ATTRIBUTES}
     assert asked - set(SPELLING.values()) == set()
 
 
