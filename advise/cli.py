@@ -8,7 +8,7 @@ import sys
 import click
 
 from condor_advice import __version__
-from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.foreign_text import guard_terminal, one_line
 
 # verb -> "module:command"; a module is imported only when its verb is used, so that
@@ -34,6 +34,16 @@ VERBS = {
 def _is_job(args: list[str]) -> bool:
     """Tell whether the arguments are for `job`: neither a verb nor a group option comes first."""
     return not args or (args[0] not in VERBS and args[0] not in ("-h", "--help", "--version"))
+
+
+def _verb_like(word: str) -> str | None:
+    """Return the verb that a misspelt one resembles; its options would only confuse `job`."""
+    import difflib
+
+    if not word.isalpha():
+        return None
+    verbs = [verb for verb in VERBS if verb != "job"]
+    return next(iter(difflib.get_close_matches(word, verbs, n=1, cutoff=0.75)), None)
 
 
 class Verbs(click.Group):
@@ -69,6 +79,8 @@ class Verbs(click.Group):
         jobs.
         """
         if _is_job(args):
+            if args and not ctx.resilient_parsing and (verb := _verb_like(args[0])):
+                raise UsageError(f"there is no verb {args[0]!r}; did you mean `{verb}`?")
             args = ["job", *args]
         return super().parse_args(ctx, args)
 

@@ -200,7 +200,7 @@ def size_above(measured: float, kin: Any, overruns: Any, unit: str) -> Size:
         )
     else:
         finished = f"no finished job of this kind used more than {measured:,.0f} {unit}"
-    why = f"{finished}, so the need is unknown; doubling it is a first try"
+    why = f"{finished}, so the need is unknown; twice as much is a first try"
     return Size(2 * measured, why, None)
 
 
@@ -317,7 +317,7 @@ def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
     value = int(-(-2 * limit // 60) * 60)
     return Remedy(
         f"allow it {_duration_words(value)}, then release; it was stopped after "
-        f"{_duration_words(limit)}, so the need is unknown and doubling it is a first try; if it "
+        f"{_duration_words(limit)}, so the need is unknown and twice as long is a first try; if it "
         "can, make it checkpoint itself",
         (qedit_command(hold, attribute, str(value)), release_command(hold)),
         rule.source,

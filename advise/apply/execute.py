@@ -263,16 +263,23 @@ class _Executor:
         for chunk in _chunks(choices):
             commands = [f"{command} {choice.case.job}" for choice in chunk]
             begun = self._begin(chunk, action, commands)
+            failure = None
             try:
                 for reason, members in _by_reason(begun, self.mark).items():
                     do([_held_since(choice) for choice, _ in members], reason)
             except AdviceError as error:
-                self._finish(
-                    [replace(a, result=Result.FAILED, message=str(error)) for _, a in begun]
-                )
-                continue
+                failure = str(error)
             ads = self._ads(chunk, STATE_ATTRIBUTES)
-            self._finish([self._judged(choice, a, ads) for choice, a in begun])
+            done = [self._judged(choice, a, ads) for choice, a in begun]
+            if failure is not None:
+                # Requests before the failed one may have been carried out: the job ads show it.
+                done = [
+                    a
+                    if a.result is Result.DONE
+                    else replace(a, result=Result.FAILED, message=failure)
+                    for a in done
+                ]
+            self._finish(done)
 
     def _judged(
         self, choice: Choice, action: Action, ads: Mapping[JobId, Mapping[str, Any]]

@@ -92,7 +92,8 @@ class Acting:
 
         limits = ApplyLimits.read(load_site().acting)
         request = ApplyRequest(self.confidence, self.fix, self.remove)
-        if any(not advice.hold.ad for advice in advices):
+        # Without a schedd the jobs come from the store, and none of them may be the caller's.
+        if not advices or any(not advice.hold.ad for advice in advices):
             raise AdviceError(
                 "the schedd did not answer, so nothing was done; check that it is running"
             )

@@ -137,6 +137,8 @@ def test_the_text_groups_jobs_and_ends_with_totals(event_log):
         (["--all", "--user", "ana"], 2, "exclude each other"),
         (["4.1", "--user", "ana"], 2, "--user and job ids exclude each other"),
         (["4.1", "--constraint", "false", "--apply", "--yes"], 2, "can be part of a constraint"),
+        (["trian", "--export", "x"], 2, "there is no verb 'trian'; did you mean `train`?"),
+        (["nonsense"], 2, "'nonsense' is not a job id"),
         (["--nonsense"], 2, "Try 'condor-advice --help' for help."),
         (["--nonsense"], 2, "No such option"),
     ],
