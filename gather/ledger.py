@@ -19,6 +19,7 @@ from pathlib import Path
 
 from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.events import JobId
+from condor_advice.gather.files import private_directory
 from condor_advice.gather.store import default_store_path, open_readonly
 
 SCHEMA = 1
@@ -227,7 +228,7 @@ class Ledger:
             db = open_readonly(self.path, wait)
         else:
             if not self.path.exists():
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                private_directory(self.path.parent)
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             db = sqlite3.connect(self.path, isolation_level=None, timeout=wait)
         try:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.files import private_directory
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 
 if TYPE_CHECKING:
@@ -688,7 +689,7 @@ def _is_there(path: Path) -> bool:
 def _create_private(path: Path) -> None:
     """Create the file, readable by its owner only: it names other people's jobs."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StoreUnreachable(
@@ -731,7 +732,7 @@ class _WriterLock:
         self._fd = -1
         lock = path.with_name(path.name + ".lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_directory(path.parent)
             self._fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreUnreachable(

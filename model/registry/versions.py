@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.gather.files import replace_file
+from condor_advice.gather.files import as_readable_as, private_directory, replace_file
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
@@ -358,8 +358,8 @@ class Registry:
     def _changing(self) -> Iterator[_State]:
         """Yield the state under the lock; write it if it changed and nothing failed."""
         try:
-            (self.directory / "models").mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            private_directory(self.directory)
+            lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise AdviceError(
                 f"{self.directory}: cannot write models here ({error.strerror}); name another "
@@ -369,11 +369,13 @@ class Registry:
             _wait_for(lock, self.directory)
             state = self._read()
             before = json.dumps(_body(state))
-            yield state
-            del state.history[:-HISTORY_KEPT]
-            after = json.dumps(_body(state), indent=1)
-            if json.dumps(_body(state)) != before:
-                replace_file(self.directory / STATE, (after + "\n").encode())
+            with as_readable_as(self.directory):
+                (self.directory / "models").mkdir(exist_ok=True)
+                yield state
+                del state.history[:-HISTORY_KEPT]
+                after = json.dumps(_body(state), indent=1)
+                if json.dumps(_body(state)) != before:
+                    replace_file(self.directory / STATE, (after + "\n").encode())
         finally:
             os.close(lock)
 

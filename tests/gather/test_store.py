@@ -324,6 +324,7 @@ def test_the_store_is_private_and_found_where_xdg_says(tmp_path, monkeypatch):
     path = default_store_path()
     assert path == tmp_path / "condor-advice" / "store.sqlite"
     Store(path).close()
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert {entry.stat().st_mode & 0o777 for entry in path.parent.iterdir()} == {0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("CONDOR_ADVICE_STORE", "/elsewhere")
     assert default_store_path() == Path("/elsewhere")

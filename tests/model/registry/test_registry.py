@@ -47,6 +47,24 @@ def answering(models: Registry) -> str:
     return HeldModel.load(models.current()).name
 
 
+def test_a_new_registry_is_private_and_a_shared_one_stays_readable(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        models = Registry(tmp_path / "new" / "registry")
+        models.add(write_model(tmp_path, "plain", 0.1))
+        below = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o700}
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_file()} == {0o600}
+        for path in below:  # the owner shares it
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        models.add(write_model(tmp_path, "good", 0.6))
+        below = [path for path in (tmp_path / "new").rglob("*") if path.name != ".lock"]
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o755}
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_file()} == {0o644}
+    finally:
+        os.umask(before)
+
+
 def test_the_shipped_model_answers_until_another_is_promoted(
     kept: Registry, window: HeldData
 ) -> None:
