@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
-from condor_advice.gather.files import private_directory
+from condor_advice.gather.files import UnsafeFile, check_trusted, open_lock, private_directory
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 
 if TYPE_CHECKING:
@@ -221,6 +221,10 @@ class Store:
         self.readonly = readonly
         if os.path.isdir(self.path):
             raise StoreUnreachable(f"{self.path}: is a directory; name a file in it with --store")
+        try:
+            check_trusted(self.path, writing=not readonly)
+        except UnsafeFile as error:
+            raise StoreUnreachable(str(error)) from None
         self._lock = None if readonly else _WriterLock(self.path, wait)
         try:
             with self._translated():
@@ -733,7 +737,9 @@ class _WriterLock:
         lock = path.with_name(path.name + ".lock")
         try:
             private_directory(path.parent)
-            self._fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+            self._fd = open_lock(lock, path)
+        except UnsafeFile as error:
+            raise StoreUnreachable(str(error)) from None
         except OSError as error:
             raise StoreUnreachable(
                 f"{path}: the store cannot be written ({error.strerror}); "

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.gather.files import as_readable_as, private_directory, replace_file
+from condor_advice.gather.files import (
+    UnsafeFile,
+    as_readable_as,
+    check_trusted,
+    open_lock,
+    private_directory,
+    replace_file,
+)
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
@@ -325,7 +332,10 @@ class Registry:
     def _read(self) -> _State:
         path = self.directory / STATE
         try:
+            check_trusted(path, writing=False)
             body = json.loads(path.read_bytes())
+        except UnsafeFile as error:
+            raise UnusableModel(str(error)) from None
         except FileNotFoundError:
             return _State()
         except (OSError, ValueError) as error:
@@ -359,7 +369,7 @@ class Registry:
         """Yield the state under the lock; write it if it changed and nothing failed."""
         try:
             private_directory(self.directory)
-            lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            lock = open_lock(self.directory / ".lock", self.directory)
         except OSError as error:
             raise AdviceError(
                 f"{self.directory}: cannot write models here ({error.strerror}); name another "

@@ -17,7 +17,7 @@ import pytest
 from held_world import held_world
 from small_models import write_model
 
-from condor_advice.gather.errors import UsageError
+from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
@@ -63,6 +63,25 @@ def test_a_new_registry_is_private_and_a_shared_one_stays_readable(tmp_path: Pat
         assert {path.stat().st_mode & 0o777 for path in below if path.is_file()} == {0o644}
     finally:
         os.umask(before)
+
+
+def test_links_in_a_registry_are_refused_and_their_targets_kept(
+    kept: Registry, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    lock, state = kept.directory / ".lock", kept.directory / registry.STATE
+    lock.unlink()
+    lock.symlink_to(precious)
+    with pytest.raises(AdviceError, match="lock file is a symbolic link; .* remove it"):
+        kept.remove("plain")
+    lock.unlink()
+    state.rename(tmp_path / "state")
+    state.symlink_to(tmp_path / "state")
+    kept.directory.chmod(0o1777)
+    with pytest.raises(UnusableModel, match="symbolic link in a directory that others"):
+        kept.current()
+    assert precious.read_text() == "kept"
 
 
 def test_the_shipped_model_answers_until_another_is_promoted(
