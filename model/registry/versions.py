@@ -162,7 +162,7 @@ class Registry:
 
         Adding the same model again changes nothing.
         """
-        files = manifest.read(model_directory)
+        files, card = manifest.read(model_directory), card_files(model_directory)
         name, checksum = files.manifest.name, files.checksum
         if name == SHIPPED:
             raise UsageError(f"{model_directory}: the name {SHIPPED!r} is reserved; rename it")
@@ -181,10 +181,11 @@ class Registry:
             incoming.mkdir()
             for file, data in files.content.items():
                 replace_file(incoming / file, data)
-            text = (model_directory / manifest.MANIFEST).read_bytes()
+            text = manifest.read_file(model_directory / manifest.MANIFEST)
             replace_file(incoming / manifest.MANIFEST, text)
-            if (model_directory / CARD).is_dir():
-                shutil.copytree(model_directory / CARD, incoming / CARD)
+            for file, data in card.items():
+                (incoming / CARD).mkdir(exist_ok=True)
+                replace_file(incoming / CARD / file, data)
             if manifest.read(incoming).checksum != checksum:
                 raise UnusableModel(f"{model_directory}: changed while being read; add it again")
             _discard(place)  # left by a crash between the rename and the new state
@@ -391,6 +392,28 @@ class Registry:
 
     def _note(self, state: _State, switch: Switch) -> None:
         state.history.append(switch)
+
+
+def card_files(model_directory: Path) -> dict[str, bytes]:
+    """Return the files of a model's card by name; none if it has no card.
+
+    The manifest does not list them, so links and special files are refused here.
+    """
+    place = model_directory / CARD
+    if place.is_symlink():
+        raise UnusableModel(
+            f"{place}: a symbolic link, which no model may contain; put the card itself there, or "
+            "remove the link"
+        )
+    if not place.is_dir():
+        return {}
+    try:
+        return {path.name: manifest.read_file(path) for path in sorted(place.iterdir())}
+    except OSError as error:
+        raise UnusableModel(
+            f"{error.filename}: cannot be read as part of the model's card ({error.strerror}); "
+            "remove it from there"
+        ) from error
 
 
 def _body(state: _State) -> dict[str, Any]:
