@@ -84,6 +84,8 @@ def advise_on(
         zone=zone,
     )
     advices, found = judge(question, explain)
+    if found.private and found.unjudged:
+        found.unjudged = [f"{len(found.unjudged):,} jobs cannot be judged"]
     if not advices:
         raise AdviceError("; ".join(found.unjudged))
     for note in found.notes:
