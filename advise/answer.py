@@ -142,7 +142,7 @@ def answer(
 
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:
     """Find the holds that a question is about, and judge them."""
-    from condor_advice.advise.advice import Adviser
+    from condor_advice.advise.advice import Adviser, caller
     from condor_advice.advise.find_holds import cannot_judge, find_holds
     from condor_advice.advise.site import load_site
 
@@ -153,7 +153,11 @@ def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Foun
             return [], found
         adviser = Adviser(_model(found.notes), site, as_of_hold=question.number is not None)
         advices, failed = adviser.advise_each(found.holds, explain)
-        found.unjudged += [cannot_judge(hold.job, error) for hold, error in failed]
+        mine = caller() if found.private else None
+        named = [(hold, error) for hold, error in failed if mine in (None, hold.owner)]
+        found.unjudged += [cannot_judge(hold.job, error) for hold, error in named]
+        if hidden := len(failed) - len(named):
+            found.unjudged.append(f"other users' jobs that cannot be judged: {hidden:,}")
         return advices, found
     finally:
         found.close()

@@ -173,7 +173,8 @@ def _from_store(question: Question, site: Site, path: str | os.PathLike[str]) ->
     owner = question.user
     if owner is None and not question.wanted and not question.everybody:
         owner = _own_name_if_known(kept)
-    # A caller who names a job knows it; one who asks for all gets others' jobs counted only.
+    # A caller who names a job knows it; one who asks for all gets others' jobs counted only,
+    # unless the site's own file (never the caller's) or the ownership of the store allows more.
     named = bool(question.wanted) or site.show_others or _own_file(store.path)
     found.private = not named
     found.holds = _chosen(kept, question, found.missing, lambda jobs: _in_store(store, jobs), owner)

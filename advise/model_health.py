@@ -96,7 +96,7 @@ def _drift(files: ModelFiles, kept: KeptEpisodes) -> dict[str, Any]:
     data = from_samples(samples, "store")
     texts = {_bucket(number): text for number, text in samples.names.templates.items()}
     observed = drift.Observed.of(data, _predicted(HeldModel.load(files.directory), data))
-    signals = drift.assess(files.arrays(drift.REFERENCE_FILE), observed, texts=texts)
+    signals = drift.assess(files.arrays(drift.REFERENCE_FILE, finite=False), observed, texts=texts)
     result: dict[str, Any] = {"drift": [signal.as_dict() for signal in signals]}
     if all(signal.value is None for signal in signals):
         result["drift_note"] = f"{len(data):,} holds are too few to measure drift"

@@ -122,7 +122,7 @@ def grouped(advices: Iterable[Advice], mine: str | None = None) -> list[Group]:
         owners.add(hold.owner)
         hidden = mine is not None and hold.owner != mine
         programs = () if hidden else tuple(command.split(" ")[0] for command in advice.commands)
-        reason = (rule.id, hold.code, hold.subcode, hold.template)
+        reason = (rule.id, hold.code, hold.subcode, "" if hidden else hold.template)
         groups.setdefault((hidden, advice.verdict, programs, *reason), []).append(advice)
     return sorted(
         (
@@ -149,13 +149,16 @@ def _block(group: Group, style: Style) -> str:
     words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}"
     lines = _wrapped(title, words, style.width, " " * LABEL).split("\n")
     lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
-    reason = hold.template if group.hidden else hold.reason
     when = _when(group, style.now or datetime.now(UTC))
-    held = f"{when}: {shortened(reason) or 'no reason given'}"
-    lines.append(_line("held", held, style, limit=4))
-    lines.append(_line("why", "; ".join(why(advice)), style))
-    if advice.attributions:
-        lines += _explained(advice, style)
+    if group.hidden:
+        # Reasons, templates and evidence may name users, files and hosts; the rule's text cannot.
+        lines.append(_line("held", when, style))
+    else:
+        held = f"{when}: {shortened(hold.reason) or 'no reason given'}"
+        lines.append(_line("held", held, style, limit=4))
+        lines.append(_line("why", "; ".join(why(advice)), style))
+        if advice.attributions:
+            lines += _explained(advice, style)
     if cost := _cost(group):
         lines.append(_line("cost", cost, style))
     lines.append(_line("do", _do(group), style))

@@ -1,7 +1,8 @@
 """A site's policies, from its configuration files: deadlines, caps, codes that are final.
 
 `/etc/condor-advice/site.toml` comes first; `condor-advice/site.toml` in the XDG configuration
-directory overrides it. CONDOR_ADVICE_SITE names one file to read instead of both.
+directory overrides it. CONDOR_ADVICE_SITE names one file to read instead of both. `show_others`
+counts in the first only: users must not unlock what the site hides from them.
 docs/facilitator.md has an example with every setting.
 """
 
@@ -32,7 +33,7 @@ class Site:
     release_above: float | None = None  # instead of the model's own threshold
     retry_minutes: float = 10.0  # per hold, before retrying after a transient cause
     stale_minutes: float = 60.0  # an older store gets a note
-    show_others: bool = False  # list other users' jobs from somebody else's store
+    show_others: bool = False  # list other users' jobs from others' stores; SYSTEM_FILE only
     contact: str = ""  # whom to ask
     acting: Mapping[str, Any] = field(default_factory=dict)  # limits on --apply; see apply/plan.py
     sources: tuple[str, ...] = field(default=())  # the files that were read
@@ -74,6 +75,8 @@ def load_site() -> Site:
         read = _parse(path, raw)
         if "acting" in read:
             read["acting"] = settings.get("acting", {}) | read["acting"]
+        if path != SYSTEM_FILE:
+            read.pop("show_others", None)
         settings |= read
         sources.append(str(path))
     return Site(**settings, sources=tuple(sources))

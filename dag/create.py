@@ -29,7 +29,7 @@ from condor_advice.dag.space import Parameter, combinations
 from condor_advice.dag.state import SweepState
 from condor_advice.dag.sweepfile import SweepFile, SweepSource, read_sweep_file
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.gather.files import replace_file
+from condor_advice.gather.files import make_private, private_files, replace_file
 from condor_advice.model.held.load import EpisodeLogs, rotations
 
 MOST_TRIALS = 100_000
@@ -65,7 +65,7 @@ def plan_sweep(
     _check_directory(plan.directory)
     _check_space(sweep, plan, recordings)
     _check_paths(plan)
-    with _filled_directory(plan.directory) as part:
+    with private_files(), _filled_directory(plan.directory) as part:
         say("taking a snapshot of the data")
         for number, source in enumerate(sweep.sources):
             _take_shard(source, part / "shards" / str(number), recordings)
@@ -121,8 +121,10 @@ def _filled_directory(directory: Path) -> Iterator[Path]:
     part = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        part.mkdir(parents=True, mode=0o755)
+        # The snapshot names other users' jobs. DAGMan and file transfers run as the user.
+        part.mkdir(parents=True, mode=0o700)
         yield part
+        make_private(part)  # copies have their originals' modes
         os.rename(part, directory)
     except OSError as error:
         raise AdviceError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from condor_advice.dag.episodes import load_split
-from condor_advice.model.arrays import read_arrays
+from condor_advice.model.arrays import check_finite, read_arrays
 from condor_advice.model.infer import LstmNetwork, sigmoid
 from condor_advice.model.metrics import OF_EPISODES, figures
 
@@ -19,7 +19,9 @@ def evaluate_candidates(listed: Path, directory: Path) -> list[dict[str, Any]]:
     evaluations = []
     for candidate in json.loads(listed.read_text()):
         path = directory / f"trial-{candidate['trial']}.npz"
-        network = LstmNetwork.from_arrays(read_arrays(path.read_bytes(), path))
+        arrays = read_arrays(path.read_bytes(), path)
+        check_finite(arrays, path)
+        network = LstmNetwork.from_arrays(arrays)
         parts = load_split(directory / candidate["data"])
         evaluated: dict[str, Any] = {"trial": candidate["trial"]}
         for name in ("validation", "test"):

@@ -21,6 +21,7 @@ _RUNNER = """\
 #!/bin/sh
 # Runs one node of a condor-advice sweep on an execution point: {name}
 set -u
+umask 077
 mkdir -p out home
 fail() {{ echo "condor-advice: $(uname -n): $1" >&2; exit {hopeless}; }}
 HOME=$PWD/home; export HOME
@@ -149,7 +150,7 @@ def write_runner(plan: SweepPlan, into: Path) -> Path:
             hopeless=EXIT_HOPELESS,
         )
     )
-    path.chmod(0o755)
+    path.chmod(0o700)
     return path
 
 

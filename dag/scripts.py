@@ -23,7 +23,7 @@ from condor_advice.dag.plan import SweepPlan, trial_name, trial_number
 from condor_advice.dag.search import next_band, propose, propose_by_wandb, should_stop
 from condor_advice.dag.state import SweepState, Trial, TrialState
 from condor_advice.gather.errors import AdviceError
-from condor_advice.gather.files import replace_file
+from condor_advice.gather.files import private_files, replace_file
 
 DONE = 0
 AGAIN = 1  # RETRY: run the node again, after a failure or for the next band of hyperband
@@ -46,7 +46,8 @@ def main() -> None:
         "final": final,
     }
     try:
-        status = scripts[name](plan, *arguments)
+        with private_files():
+            status = scripts[name](plan, *arguments)
     except AdviceError as error:
         log(plan, f"{name} {' '.join(arguments)}: {error}")
         status = GIVE_UP
@@ -61,7 +62,7 @@ def log(plan: SweepPlan, text: str) -> None:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = f"{stamp} {text}\n".encode()
     handle = os.open(
-        plan.directory / "logs" / "scripts.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+        plan.directory / "logs" / "scripts.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
     )
     try:
         os.write(handle, line)

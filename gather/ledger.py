@@ -19,6 +19,7 @@ from pathlib import Path
 
 from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.events import JobId
+from condor_advice.gather.files import UnsafeFile, check_trusted, private_directory
 from condor_advice.gather.store import default_store_path, open_readonly
 
 SCHEMA = 1
@@ -210,6 +211,7 @@ class Ledger:
     ) -> None:
         self.path = Path(path)
         with self._translated():
+            check_trusted(self.path, writing=not readonly)
             self._db = self._connect(readonly, wait)
 
     def __enter__(self) -> Ledger:
@@ -227,8 +229,9 @@ class Ledger:
             db = open_readonly(self.path, wait)
         else:
             if not self.path.exists():
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                private_directory(self.path.parent)
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+                os.close(os.open(self.path, flags, 0o600))
             db = sqlite3.connect(self.path, isolation_level=None, timeout=wait)
         try:
             self.has_tables = self._prepare(db, readonly)
@@ -271,6 +274,8 @@ class Ledger:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except UnsafeFile as error:
+            raise LedgerUnusable(str(error)) from error
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnusable(
                 f"{self.path}: cannot read or write the ledger of actions ({error}); check the "

@@ -18,10 +18,14 @@ MOST_OWN_LOG_BYTES = 64 << 20
 _CHUNK = 1 << 20
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading; raise OSError for anything else."""
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading; raise OSError for anything else.
+
+    Without `follow`, a symbolic link counts as anything else.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except ValueError as error:  # a NUL character in the path
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     mode = os.fstat(descriptor).st_mode

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.files import UnsafeFile, check_trusted, open_lock, private_directory
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 from condor_advice.gather.words import distinct
 
@@ -221,6 +222,10 @@ class Store:
         self.readonly = readonly
         if os.path.isdir(self.path):
             raise StoreUnreachable(f"{self.path}: is a directory; name a file in it with --store")
+        try:
+            check_trusted(self.path, writing=not readonly)
+        except UnsafeFile as error:
+            raise StoreUnreachable(str(error)) from None
         self._lock = None if readonly else _WriterLock(self.path, wait)
         try:
             with self._translated():
@@ -689,7 +694,7 @@ def _is_there(path: Path) -> bool:
 def _create_private(path: Path) -> None:
     """Create the file, readable by its owner only: it names other people's jobs."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StoreUnreachable(
@@ -732,8 +737,10 @@ class _WriterLock:
         self._fd = -1
         lock = path.with_name(path.name + ".lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+            private_directory(path.parent)
+            self._fd = open_lock(lock, path)
+        except UnsafeFile as error:
+            raise StoreUnreachable(str(error)) from None
         except OSError as error:
             raise StoreUnreachable(
                 f"{path}: the store cannot be written ({error.strerror}); "

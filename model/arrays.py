@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ _PLAIN_HEADER = re.compile(
     re.DOTALL,
 )
 _TRAIN = "train the model again, or use another one"
+# Of a model's file, compressed or not. Models have a few MB.
+MOST_MODEL_BYTES = 512 << 20
 
 
 class UnusableModel(AdviceError):
@@ -42,26 +45,49 @@ def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     replace_file(path, buffer.getvalue())
 
 
-def load_arrays(path: Path) -> Arrays:
-    """Read what `save_arrays` wrote; refuse pickled objects."""
+def load_arrays(path: Path, most_bytes: int | None = MOST_MODEL_BYTES) -> Arrays:
+    """Read what `save_arrays` wrote; refuse pickled objects and more than `most_bytes`."""
     try:
-        return read_arrays(path.read_bytes(), path)
+        return read_arrays(path.read_bytes(), path, most_bytes)
     except OSError as error:
         raise UnusableModel(f"{path}: cannot be read ({error.strerror}); {_TRAIN}") from error
 
 
-def read_arrays(data: bytes, path: Path) -> Arrays:
+def read_arrays(data: bytes, path: Path, most_bytes: int | None = MOST_MODEL_BYTES) -> Arrays:
     """Return the arrays in the bytes of an .npz file; `path` is for the message."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            # zipfile never unpacks more of an entry than its header says.
+            size = sum(entry.file_size for entry in archive.infolist())
+            if most_bytes is not None and size > most_bytes:
+                raise UnusableModel(
+                    f"{path}: would take {size:,} bytes in memory, and {most_bytes:,} are "
+                    f"allowed; {_TRAIN}"
+                )
             return {
                 name.removesuffix(".npy"): _read_array(archive.read(name))
                 for name in archive.namelist()
             }
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        MemoryError,  # of an array whose header says more than its file has
+        NotImplementedError,  # of a compression that we do not write
+        RuntimeError,  # of an encrypted file
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UnusableModel(f"{path}: not an .npz file of plain arrays ({error}); {_TRAIN}") from (
             error
         )
+
+
+def check_finite(arrays: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
+    """Refuse weights that are not numbers: every answer would be NaN or certain."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise UnusableModel(f"{path}: {name} has values that are not finite; {_TRAIN}")
 
 
 def _read_array(raw: bytes) -> npt.NDArray[Any]:

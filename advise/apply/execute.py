@@ -30,6 +30,7 @@ from condor_advice.advise.apply.plan import (
 from condor_advice.advise.because import Grounds
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.events import JobId, JobStatus
+from condor_advice.gather.files import open_lock, private_directory
 from condor_advice.gather.foreign_text import one_line
 from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
 from condor_advice.gather.live import AccessPoint, HeldSince, Refused
@@ -365,8 +366,8 @@ def _one_at_a_time(ledger: Path) -> Iterator[None]:
     """Keep two runs from acting at once: each would send its own canaries."""
     lock = ledger.with_name(f"{ledger.name}.acting")
     try:
-        ledger.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        private_directory(ledger.parent)
+        handle = open_lock(lock, ledger)
     except OSError as error:
         raise UsageError(f"{lock}: cannot write the lock file ({error.strerror})") from None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from condor_advice.advise.commands.episode_sources import Sources, source_options
 from condor_advice.advise.commands.options import json_option
 from condor_advice.gather.errors import UsageError
+from condor_advice.gather.files import replace_file
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -204,20 +204,17 @@ def remove(models: Registry, name: str, as_json: bool) -> None:
 def card(models: Registry, name: str | None, out: Path | None, as_json: bool) -> None:
     """Print a version's model card: training data, quality, limits."""
     from condor_advice.model.registry.card import CARD_FILE, markdown
-    from condor_advice.model.registry.versions import CARD
+    from condor_advice.model.registry.versions import card_files
 
     name = name or models.current_name()
     manifest = models.verify(name)
-    kept = models.path(name) / CARD
-    has_card = (kept / CARD_FILE).is_file()
-    text = (kept / CARD_FILE).read_text() if has_card else markdown(manifest)
+    kept = card_files(models.path(name))
+    text = kept[CARD_FILE].decode() if CARD_FILE in kept else markdown(manifest)
     files = []
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        for path in sorted(kept.iterdir()) if has_card else []:
-            if path.is_file():
-                shutil.copyfile(path, out / path.name)
-        (out / CARD_FILE).write_text(text)
+        for file, data in ({**kept, CARD_FILE: text.encode()}).items():
+            replace_file(out / file, data)
         files = sorted(str(path) for path in out.iterdir())
     if as_json:
         click.echo(json.dumps({"name": name, "card": text, "files": files}))

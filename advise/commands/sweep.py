@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from condor_advice.advise.commands.options import json_option
+from condor_advice.gather.files import private_files
 
 if TYPE_CHECKING:
     from condor_advice.dag.create import ShippedLogs
@@ -21,11 +22,14 @@ _MOST_EXPANSION = 20  # unpacked size of a recording over its packed size, at mo
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def sweep() -> None:
+@click.pass_context
+def sweep(ctx: click.Context) -> None:
     """Search for better models on a pool.
 
     A W&B sweep file becomes a DAG, which DAGMan runs.
     """
+    # Everything below a sweep's directory comes from a store that names other users' jobs.
+    ctx.with_resource(private_files())
 
 
 @sweep.command()

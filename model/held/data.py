@@ -103,7 +103,7 @@ class HeldData:
     @classmethod
     def load_with_parts(cls, path: Path) -> tuple[HeldData, dict[str, Ints]]:
         """Read what `save` wrote: the episodes, and the rows of each part."""
-        arrays = load_arrays(path)
+        arrays = load_arrays(path, most_bytes=None)  # as many episodes as there are
         if tuple(arrays.pop("feature_names", np.array([])).tolist()) != FEATURE_NAMES:
             raise CannotTrain(
                 f"{path}: written by another version of condor-advice, with other features; write "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
+from condor_advice.model.arrays import UnusableModel, check_finite, load_arrays, save_arrays
 from condor_advice.model.infer.logistic import sigmoid
 
 Floats = npt.NDArray[np.float64]
@@ -32,6 +33,7 @@ _ARRAYS = (
 )
 
 
+MOST_DEPTH = 64  # of a tree; evaluation calls itself once per level
 # Many rows go through small trees split by split; see TreeEnsemble._add_trees.
 MANY_ROWS, ROWS_AT_ONCE, SMALL_TREE = 512, 8192, 64
 
@@ -154,11 +156,48 @@ class TreeEnsemble:
     def load(cls, path: Path) -> TreeEnsemble:
         """Read what `save` wrote."""
         arrays = load_arrays(path)
+        check_finite(arrays, path)
+        try:
+            return cls.from_arrays(arrays)
+        except UnusableModel as error:
+            raise UnusableModel(f"{path}: {error}") from None
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TreeEnsemble:
+        """Return the ensemble of what `arrays` returned; refuse what is not a forest."""
         if missing := [name for name in _ARRAYS if name not in arrays]:
-            raise UnusableModel(
-                f"{path}: not a tree model: {', '.join(missing)} missing; train it again"
-            )
-        return cls(**{name: arrays[name] for name in _ARRAYS})
+            raise UnusableModel(f"not a tree model: {', '.join(missing)} missing; train it again")
+        ensemble = cls(**{name: arrays[name] for name in _ARRAYS})
+        if problem := ensemble._problem():
+            raise UnusableModel(f"not a tree model: {problem}; train it again")
+        return ensemble
+
+    def _problem(self) -> str | None:
+        """Return what would keep evaluation from ending, or lead it out of the arrays."""
+        if any(array.ndim != 1 for array in self.arrays().values()):
+            return "an array has more than one axis"
+        indices = (self.feature, self.left, self.right, self.roots, self.output)
+        if any(array.dtype.kind != "i" for array in indices):
+            return "an index is not an integer"
+        count = len(self.feature)
+        if {len(getattr(self, name)) for name in _ARRAYS[:7]} != {count}:
+            return "its nodes' arrays have different lengths"
+        if len(self.roots) != len(self.output) or not len(self.base_margin):
+            return "its trees' arrays have different lengths"
+        if not ((self.output >= 0) & (self.output < len(self.base_margin))).all():
+            return "a tree adds to an output that does not exist"
+        inner = np.flatnonzero(self.feature >= 0)
+        children = np.concatenate((self.left[inner], self.right[inner]))
+        # Children follow their parent, as XGBoost numbers them, so no path returns to a node.
+        if not ((children > np.tile(inner, 2)) & (children < count)).all():
+            return "a node's child does not follow it"
+        if not ((self.roots >= 0) & (self.roots < count)).all():
+            return "a root does not exist"
+        if np.bincount(np.concatenate((children, self.roots)), minlength=1).max() > 1:
+            return "a node belongs to two parents"
+        if self.depth > MOST_DEPTH:
+            return f"a tree has {self.depth:,} levels, and {MOST_DEPTH} are allowed"
+        return None
 
     @property
     def outputs(self) -> int:

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from condor_advice.gather.errors import UsageError
 from condor_advice.gather.files import replace_file
 from condor_advice.gather.foreign_text import one_line
 from condor_advice.model.html_report import number
@@ -37,6 +38,8 @@ def write(
 ) -> Path:
     """Write the card into `directory`/card/, with plots if there are predictions to show."""
     place = directory / CARD
+    if place.is_symlink():
+        raise UsageError(f"{place}: a symbolic link; remove it, or write the model elsewhere")
     place.mkdir(parents=True, exist_ok=True)
     pictures = draw_all(place, judged) if judged is not None else {}
     text = markdown(manifest, {caption: path.name for caption, path in pictures.items()}, checked)

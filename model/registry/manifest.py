@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,7 +23,14 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import UsageError
 from condor_advice.gather.files import replace_file, sync
-from condor_advice.model.arrays import Arrays, UnusableModel, read_arrays
+from condor_advice.gather.regular import open_regular
+from condor_advice.model.arrays import (
+    MOST_MODEL_BYTES,
+    Arrays,
+    UnusableModel,
+    check_finite,
+    read_arrays,
+)
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -81,11 +89,14 @@ class ModelFiles:
     checksum: str  # of the manifest, and so of all files
     content: Mapping[str, bytes]
 
-    def arrays(self, name: str) -> Arrays:
-        """Return the arrays of one .npz file."""
+    def arrays(self, name: str, *, finite: bool = True) -> Arrays:
+        """Return the arrays of one .npz file; with `finite`, refuse NaN and infinity in them."""
         if name not in self.content:
             raise UnusableModel(f"{self.directory}: the model has no file {name}; {_TRAIN}")
-        return read_arrays(self.content[name], self.directory / name)
+        arrays = read_arrays(self.content[name], self.directory / name)
+        if finite:
+            check_finite(arrays, self.directory / name)
+        return arrays
 
 
 def write(directory: Path, manifest: Manifest) -> Manifest:
@@ -100,6 +111,7 @@ def write(directory: Path, manifest: Manifest) -> Manifest:
         )
     entries = {}
     for path in sorted(directory.iterdir()):
+        _refuse_link(path)
         if path.is_file() and path.name != MANIFEST and not path.name.startswith("."):
             if not _FILE.fullmatch(path.name):
                 raise UsageError(f"{path}: this file cannot be part of a model; rename it")
@@ -124,7 +136,7 @@ def read(directory: Path) -> ModelFiles:
     for name, entry in manifest.files.items():
         path = directory / name
         try:
-            content[name] = path.read_bytes()
+            content[name] = read_file(path)
         except OSError as error:
             raise UnusableModel(
                 f"{path}: listed in the manifest, but cannot be read ({error.strerror}); "
@@ -144,11 +156,34 @@ def read(directory: Path) -> ModelFiles:
     return ModelFiles(directory, manifest, checksum, content)
 
 
+def read_file(path: Path) -> bytes:
+    """Read one file of a model; refuse links, anything but regular files, and huge files.
+
+    A link in a model that somebody else made could name any file that we may read.
+    """
+    _refuse_link(path)
+    with open_regular(path, follow=False) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_MODEL_BYTES:
+            raise UnusableModel(
+                f"{path}: has {size:,} bytes, and {MOST_MODEL_BYTES:,} are allowed; {_TRAIN}"
+            )
+        return file.read(MOST_MODEL_BYTES)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise UnusableModel(
+            f"{path}: a symbolic link, which no model may contain; put the file itself there, or "
+            "use another model"
+        )
+
+
 def read_manifest(directory: Path) -> tuple[Manifest, str]:
     """Return a model's manifest and its checksum, without reading the other files."""
     path = directory / MANIFEST
     try:
-        body = json.loads(path.read_bytes())
+        body = json.loads(read_file(path), parse_float=_finite, parse_constant=_finite)
     except FileNotFoundError:
         raise UnusableModel(
             f"{path}: not found; the directory is not a model, or is incomplete; {_TRAIN}"
@@ -212,6 +247,14 @@ def libraries() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _finite(text: str) -> float:
+    """Parse a number of a manifest; NaN and infinity are not JSON, and no weight is infinite."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _entry(data: bytes) -> FileEntry:

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError, UsageError
-from condor_advice.gather.files import replace_file
+from condor_advice.gather.files import (
+    UnsafeFile,
+    as_readable_as,
+    check_trusted,
+    open_lock,
+    private_directory,
+    replace_file,
+)
 from condor_advice.model.arrays import UnusableModel
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
@@ -155,7 +162,7 @@ class Registry:
 
         Adding the same model again changes nothing.
         """
-        files = manifest.read(model_directory)
+        files, card = manifest.read(model_directory), card_files(model_directory)
         name, checksum = files.manifest.name, files.checksum
         if name == SHIPPED:
             raise UsageError(f"{model_directory}: the name {SHIPPED!r} is reserved; rename it")
@@ -174,10 +181,11 @@ class Registry:
             incoming.mkdir()
             for file, data in files.content.items():
                 replace_file(incoming / file, data)
-            text = (model_directory / manifest.MANIFEST).read_bytes()
+            text = manifest.read_file(model_directory / manifest.MANIFEST)
             replace_file(incoming / manifest.MANIFEST, text)
-            if (model_directory / CARD).is_dir():
-                shutil.copytree(model_directory / CARD, incoming / CARD)
+            for file, data in card.items():
+                (incoming / CARD).mkdir(exist_ok=True)
+                replace_file(incoming / CARD / file, data)
             if manifest.read(incoming).checksum != checksum:
                 raise UnusableModel(f"{model_directory}: changed while being read; add it again")
             _discard(place)  # left by a crash between the rename and the new state
@@ -325,7 +333,10 @@ class Registry:
     def _read(self) -> _State:
         path = self.directory / STATE
         try:
+            check_trusted(path, writing=False)
             body = json.loads(path.read_bytes())
+        except UnsafeFile as error:
+            raise UnusableModel(str(error)) from None
         except FileNotFoundError:
             return _State()
         except (OSError, ValueError) as error:
@@ -358,8 +369,8 @@ class Registry:
     def _changing(self) -> Iterator[_State]:
         """Yield the state under the lock; write it if it changed and nothing failed."""
         try:
-            (self.directory / "models").mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            private_directory(self.directory)
+            lock = open_lock(self.directory / ".lock", self.directory)
         except OSError as error:
             raise AdviceError(
                 f"{self.directory}: cannot write models here ({error.strerror}); name another "
@@ -369,16 +380,40 @@ class Registry:
             _wait_for(lock, self.directory)
             state = self._read()
             before = json.dumps(_body(state))
-            yield state
-            del state.history[:-HISTORY_KEPT]
-            after = json.dumps(_body(state), indent=1)
-            if json.dumps(_body(state)) != before:
-                replace_file(self.directory / STATE, (after + "\n").encode())
+            with as_readable_as(self.directory):
+                (self.directory / "models").mkdir(exist_ok=True)
+                yield state
+                del state.history[:-HISTORY_KEPT]
+                after = json.dumps(_body(state), indent=1)
+                if json.dumps(_body(state)) != before:
+                    replace_file(self.directory / STATE, (after + "\n").encode())
         finally:
             os.close(lock)
 
     def _note(self, state: _State, switch: Switch) -> None:
         state.history.append(switch)
+
+
+def card_files(model_directory: Path) -> dict[str, bytes]:
+    """Return the files of a model's card by name; none if it has no card.
+
+    The manifest does not list them, so links and special files are refused here.
+    """
+    place = model_directory / CARD
+    if place.is_symlink():
+        raise UnusableModel(
+            f"{place}: a symbolic link, which no model may contain; put the card itself there, or "
+            "remove the link"
+        )
+    if not place.is_dir():
+        return {}
+    try:
+        return {path.name: manifest.read_file(path) for path in sorted(place.iterdir())}
+    except OSError as error:
+        raise UnusableModel(
+            f"{error.filename}: cannot be read as part of the model's card ({error.strerror}); "
+            "remove it from there"
+        ) from error
 
 
 def _body(state: _State) -> dict[str, Any]:

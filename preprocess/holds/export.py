@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
+from condor_advice.gather.files import private_directory, private_files
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.job_numbers import cluster_number, job_parts
 from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOMES, labels_of
@@ -53,9 +54,9 @@ def export(
     """Export a timeline to a directory; existing files are replaced at the end."""
     pyarrow = _pyarrow()
     try:
-        # The files name other users' jobs, so a new directory is private to its owner.
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _Writers(pyarrow, directory, timeline.names, events) as writers:
+        # The files name other users' jobs, so they and a new directory are private to their owner.
+        private_directory(directory)
+        with private_files(), _Writers(pyarrow, directory, timeline.names, events) as writers:
             stream = EpisodeStream(spec, names=timeline.names)
             for batch in timeline.batches():
                 writers.events(batch)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from condor_advice.advise import advice
+from condor_advice.advise import advice, find_holds
 from condor_advice.advise.answer import advise_on, answer, judge
 from condor_advice.advise.find_holds import Question
 from condor_advice.gather.errors import AdviceError
@@ -49,3 +49,22 @@ def test_where_none_can_be_judged_there_is_no_answer(
     assert "No job is on hold" not in capsys.readouterr().out
     with pytest.raises(AdviceError, match="cannot be judged"):
         advise_on(every[0], logs=LOG)
+
+
+def test_a_stranger_learns_only_how_many_cannot_be_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = [str(one.hold.job) for one in judge(QUESTION)[0]]
+    fail_for({every[0]}, monkeypatch)
+    find = find_holds.find_holds
+
+    def find_in_a_strangers_store(*arguments: Any) -> find_holds.Found:
+        found = find(*arguments)
+        found.private = True
+        return found
+
+    monkeypatch.setattr(find_holds, "find_holds", find_in_a_strangers_store)
+    answer(QUESTION, as_json=False)
+    shown = capsys.readouterr()
+    assert "other users' jobs that cannot be judged: 1" in shown.out + shown.err
+    assert every[0] not in shown.out + shown.err

@@ -238,6 +238,16 @@ def test_other_peoples_jobs_are_counted_and_not_named() -> None:
         assert hidden not in text
 
 
+def test_of_other_peoples_holds_only_the_rule_is_named() -> None:
+    words = ("Project Nightfall of eve is on pause", "Project Daybreak of eve is on pause")
+    holds = [held(7, p, text, 26, 0, "eve") for p, text in enumerate(words)]
+    advices = Adviser(None).advise(holds)
+    text = report(advices, [], Style(), mine="ana")
+    assert f"2 jobs of others: {advices[0].rule.name}" in " ".join(text.split())
+    for hidden in ("Nightfall", "Daybreak", "Project", "pause", "eve "):
+        assert hidden not in text
+
+
 def test_cpu_time_is_said_in_a_unit_that_fits() -> None:
     found = [hours(seconds / 3600) for seconds in (0.4, 1, 2, 62, 150, 5400)]
     assert found == ["0 CPU seconds", "1 CPU second", "2 CPU seconds", "1 CPU minute",

@@ -28,13 +28,27 @@ def test_without_files_nothing_is_assumed(files: tuple[Path, Path]) -> None:
 def test_a_users_file_counts_more_than_the_systems(files: tuple[Path, Path]) -> None:
     system, own = files
     system.write_text('name = "the pool"\nremove_held_after_days = 14\nfatal_codes = ["34/102"]\n')
-    own.write_text("remove_held_after_days = 7\nshow_others = true\n[acting]\nconfidence = 0.9\n")
+    own.write_text("remove_held_after_days = 7\n[acting]\nconfidence = 0.9\n")
     found = load_site()
-    assert (found.name, found.remove_held_after_days, found.show_others) == ("the pool", 7, True)
+    assert (found.name, found.remove_held_after_days) == ("the pool", 7)
     assert found.is_fatal(34, 102)
     assert not found.is_fatal(34, 104)
     assert found.acting == {"confidence": 0.9}
     assert found.sources == (str(system), str(own))
+
+
+def test_only_the_systems_file_unlocks_other_peoples_jobs(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, own = files
+    own.write_text("show_others = true\n")
+    assert not load_site().show_others
+    monkeypatch.setenv("CONDOR_ADVICE_SITE", str(own))
+    assert not load_site().show_others
+    monkeypatch.delenv("CONDOR_ADVICE_SITE")
+    system.write_text("show_others = true\n")
+    own.write_text("show_others = false\n")
+    assert load_site().show_others
 
 
 @pytest.mark.parametrize(

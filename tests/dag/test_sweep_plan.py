@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -16,8 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from condor_advice.advise.commands.sweep import recordings, sweep
+from condor_advice.dag import scripts
 from condor_advice.dag.create import NoSpace, plan_sweep
-from condor_advice.dag.plan import SweepPlan
+from condor_advice.dag.plan import PLAN_FILE, SweepPlan
 from condor_advice.dag.state import SweepState
 from condor_advice.gather.errors import AdviceError, Unreachable, UsageError
 from condor_advice.gather.store import Store
@@ -131,6 +133,26 @@ def test_logs_and_stores_are_copied_at_planning(planned, tmp_path, event_log):
     assert (shard / "EventLog").read_bytes() == event_log("completed.log").read_bytes()
     copied = sqlite3.connect(plan.directory / "shards" / "1" / "store.sqlite")
     assert copied.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_sweep_is_private_to_its_owner(planned, tmp_path, event_log):
+    log = tmp_path / "EventLog"
+    shutil.copyfile(event_log("missing_input.log"), log)
+    log.chmod(0o644)
+    Store(tmp_path / "store.sqlite").close()
+    before = os.umask(0o022)
+    try:
+        plan = planned(section={"data": [{"logs": "EventLog"}, {"store": "store.sqlite"}]})
+        scripts.log(plan, "a line")
+    finally:
+        os.umask(before)
+    paths = [plan.directory, *plan.directory.rglob("*")]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in paths if path.is_file()}
+    assert modes.pop("run_node.sh") == 0o700
+    assert set(modes.values()) == {0o600}
+    assert {"EventLog", "store.sqlite", "state.sqlite", PLAN_FILE, "scripts.log"} <= set(modes)
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
+    assert log.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_plan_is_read_back_as_it_was_written(planned):

@@ -151,6 +151,17 @@ def test_no_action_is_begun_that_cannot_be_recorded(tmp_path: Path) -> None:
         Ledger(tmp_path / "new")
 
 
+def test_a_link_to_a_ledger_in_a_directory_open_to_all_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "ledger").symlink_to(target)
+    with pytest.raises(LedgerUnusable, match="symbolic link in a directory that others .*chmod"):
+        Ledger(shared / "ledger")
+    assert not target.exists()
+
+
 def test_a_users_own_ledger_is_private(home: Path) -> None:
     record_advice([ADVICE])
     assert own_ledger_path().is_relative_to(home)

@@ -158,9 +158,13 @@ def test_a_quota_is_reported_clearly_whenever_it_is_reached(tmp_path, event_log,
         assert b"".join(store.log_text(str(arguments[0]))) == whole
 
 
-def test_a_disk_without_room_for_the_lock_does_not_keep_a_writer_out(tmp_path, log):
-    (tmp_path / "s.lock").symlink_to("/dev/full")
+def test_a_disk_without_room_for_the_lock_does_not_keep_a_writer_out(tmp_path, log, monkeypatch):
+    full = os.open("/dev/full", os.O_RDWR)
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: write(full, data, offset))
     fill(tmp_path / "s", log, len(log))
+    os.close(full)
+    assert (tmp_path / "s.lock").read_bytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -290,6 +294,50 @@ def test_writing_to_a_deleted_store_is_an_error(tmp_path, log):
             store.append(second, replace(CURSOR, offset=len(log)))
 
 
+def test_a_link_in_place_of_the_lock_is_refused_and_its_target_kept(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "s.lock").symlink_to(precious)
+    with pytest.raises(StoreUnreachable, match=r"s\.lock: .* symbolic link; .* remove it"):
+        Store(tmp_path / "s")
+    (tmp_path / "s.lock").unlink()
+    os.link(precious, tmp_path / "s.lock")
+    with pytest.raises(StoreUnreachable, match=r"s\.lock: .* not a regular file of its own"):
+        Store(tmp_path / "s")
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_strangers_lock_is_refused_and_the_store_owners_is_used(tmp_path):
+    Store(tmp_path / "s").close()
+    os.chown(tmp_path / "s.lock", 65534, 65534)
+    with pytest.raises(StoreUnreachable, match="belongs to user 65534; .* remove it"):
+        Store(tmp_path / "s")
+    os.chown(tmp_path / "s", 65534, 65534)
+    Store(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_link_to_a_store_is_followed_only_where_nobody_else_can_put_one(tmp_path, readonly):
+    Store(tmp_path / "s").close()
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    (shared / "link").symlink_to(tmp_path / "s")
+    Store(shared / "link", readonly=readonly).close()
+    shared.chmod(0o1777)
+    with pytest.raises(StoreUnreachable, match="symbolic link in a directory that others .*chmod"):
+        Store(shared / "link", readonly=readonly)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_strangers_store_in_a_directory_open_to_all_is_refused(tmp_path):
+    Store(tmp_path / "s").close()
+    os.chown(tmp_path / "s", 65534, 65534)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(StoreUnreachable, match="belongs to user 65534, in a directory that others"):
+        Store(tmp_path / "s", readonly=True)
+
+
 def test_the_second_writer_is_told_who_holds_the_store(tmp_path):
     program = (
         "import sys, time\nfrom condor_advice.gather.store import Store\n"
@@ -324,6 +372,7 @@ def test_the_store_is_private_and_found_where_xdg_says(tmp_path, monkeypatch):
     path = default_store_path()
     assert path == tmp_path / "condor-advice" / "store.sqlite"
     Store(path).close()
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert {entry.stat().st_mode & 0o777 for entry in path.parent.iterdir()} == {0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("CONDOR_ADVICE_STORE", "/elsewhere")
     assert default_store_path() == Path("/elsewhere")

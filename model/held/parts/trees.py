@@ -68,7 +68,7 @@ class TreePart:
 
 def from_arrays(arrays: Arrays, context: PartContext) -> TreePart:
     """Read what `arrays` returned; the manifest names the columns."""
-    ensemble = TreeEnsemble(**arrays)
+    ensemble = TreeEnsemble.from_arrays(arrays)
     if int(ensemble.feature.max(initial=-1)) >= len(context.feature_names) + len(DERIVED):
         raise UnusableModel(
             "the trees use more features than the manifest names; train the model again with "

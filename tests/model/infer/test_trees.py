@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from condor_advice.model.arrays import UnusableModel
+from condor_advice.model.arrays import UnusableModel, save_arrays
 from condor_advice.model.infer import TreeEnsemble, sigmoid
 from condor_advice.model.infer import trees as infer
 
@@ -134,6 +134,61 @@ def test_a_damaged_or_pickled_file_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", feature=np.arange(3))
     with pytest.raises(UnusableModel, match="not a tree model: threshold"):
         TreeEnsemble.load(tmp_path / "other.npz")
+
+
+STUMP: dict[str, npt.NDArray[Any]] = {
+    "feature": np.array([0, -1, -1], np.int32),
+    "threshold": np.array([0.5, 0, 0], np.float32),
+    "left": np.array([1, -1, -1], np.int32),
+    "right": np.array([2, -1, -1], np.int32),
+    "missing_left": np.array([True, False, False]),
+    "value": np.array([0.0, -1.0, 1.0]),
+    "cover": np.array([2.0, 1.0, 1.0]),
+    "roots": np.array([0], np.int32),
+    "output": np.array([0], np.int32),
+    "base_margin": np.array([0.0]),
+}
+
+
+def chain(length: int) -> dict[str, npt.NDArray[Any]]:
+    """A tree with one split per level: node 2i splits into the leaf 2i+1 and the node 2i+2."""
+    nodes = np.arange(2 * length + 1)
+    inner = (nodes % 2 == 0) & (nodes < 2 * length)
+    zeros = np.zeros(len(nodes))
+    return STUMP | {
+        "feature": np.where(inner, 0, -1).astype(np.int32),
+        "left": np.where(inner, nodes + 1, -1).astype(np.int32),
+        "right": np.where(inner, nodes + 2, -1).astype(np.int32),
+        "threshold": zeros.astype(np.float32),
+        "missing_left": zeros.astype(bool),
+        "value": zeros,
+        "cover": zeros + 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"left": np.array([0, -1, -1], np.int32)}, "child does not follow it"),
+        ({"right": np.array([3, -1, -1], np.int32)}, "child does not follow it"),
+        ({"right": np.array([1, -1, -1], np.int32)}, "two parents"),
+        ({"roots": np.array([3], np.int32)}, "root does not exist"),
+        ({"output": np.array([1], np.int32)}, "output that does not exist"),
+        ({"left": np.array([1.0, -1, -1])}, "not an integer"),
+        ({"cover": np.ones(2)}, "different lengths"),
+        ({"value": np.array([0.0, np.nan, 1.0])}, "value has values that are not finite"),
+        ({"base_margin": np.array([np.inf])}, "base_margin has values that are not finite"),
+        (chain(65), "a tree has 65 levels, and 64 are allowed"),
+    ],
+)
+def test_trees_that_would_not_end_or_leave_their_arrays_are_refused(
+    tmp_path: Path, changes: dict[str, npt.NDArray[Any]], message: str
+) -> None:
+    save_arrays(tmp_path / "good.npz", STUMP)
+    assert TreeEnsemble.load(tmp_path / "good.npz").depth == 1
+    save_arrays(tmp_path / "bad.npz", STUMP | changes)
+    with pytest.raises(UnusableModel, match=rf"bad\.npz: .*{message}; train"):
+        TreeEnsemble.load(tmp_path / "bad.npz")
 
 
 def test_sigmoid_does_not_overflow() -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from held_world import held_world
 from small_models import write_model
 
-from condor_advice.gather.errors import UsageError
-from condor_advice.model.arrays import UnusableModel
+from condor_advice.advise.commands.model import model as model_command
+from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.model.arrays import UnusableModel, load_arrays, save_arrays
 from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import HeldModel
 from condor_advice.model.registry import manifest
@@ -45,6 +47,98 @@ def kept(tmp_path: Path) -> Registry:
 
 def answering(models: Registry) -> str:
     return HeldModel.load(models.current()).name
+
+
+def test_a_new_registry_is_private_and_a_shared_one_stays_readable(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        models = Registry(tmp_path / "new" / "registry")
+        models.add(write_model(tmp_path, "plain", 0.1))
+        below = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o700}
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_file()} == {0o600}
+        for path in below:  # the owner shares it
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        models.add(write_model(tmp_path, "good", 0.6))
+        below = [path for path in (tmp_path / "new").rglob("*") if path.name != ".lock"]
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o755}
+        assert {path.stat().st_mode & 0o777 for path in below if path.is_file()} == {0o644}
+    finally:
+        os.umask(before)
+
+
+def test_links_in_a_registry_are_refused_and_their_targets_kept(
+    kept: Registry, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    lock, state = kept.directory / ".lock", kept.directory / registry.STATE
+    lock.unlink()
+    lock.symlink_to(precious)
+    with pytest.raises(AdviceError, match="lock file is a symbolic link; .* remove it"):
+        kept.remove("plain")
+    lock.unlink()
+    state.rename(tmp_path / "state")
+    state.symlink_to(tmp_path / "state")
+    kept.directory.chmod(0o1777)
+    with pytest.raises(UnusableModel, match="symbolic link in a directory that others"):
+        kept.current()
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("place", ["trees.npz", "manifest.json", "card/card.md", "card"])
+def test_a_model_with_a_link_is_refused_before_anything_is_copied(
+    tmp_path: Path, place: str
+) -> None:
+    model = write_model(tmp_path, "plain", 0.1)
+    (model / "card").mkdir(exist_ok=True)
+    (model / "card" / "card.md").write_text("the card")
+    moved = (model / place).rename(tmp_path / "secret")
+    (model / place).symlink_to(moved)
+    models = Registry(tmp_path / "registry")
+    with pytest.raises(UnusableModel, match=f"{place}: a symbolic link, which no model may"):
+        models.add(model)
+    assert not (tmp_path / "registry" / "models" / "plain").exists()
+
+
+def test_a_link_in_a_version_is_refused_even_by_force(kept: Registry, tmp_path: Path) -> None:
+    trees = kept.path("good") / "trees.npz"
+    trees.rename(tmp_path / "elsewhere")
+    trees.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnusableModel, match="symbolic link"):
+        kept.promote("good", force=True)
+    secret = kept.path("plain") / "card" / "secret"
+    secret.parent.mkdir(exist_ok=True)
+    secret.symlink_to("/etc/shadow")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        model_command, ["--models", str(kept.directory), "card", "plain", "--out", str(out)]
+    )
+    assert isinstance(done.exception, UnusableModel)
+    assert "secret: a symbolic link" in str(done.exception)
+    assert not out.exists()
+
+
+def test_weights_that_are_not_finite_are_refused_even_by_force(tmp_path: Path) -> None:
+    model = write_model(tmp_path, "plain", 0.1)
+    arrays = load_arrays(model / "trees.npz")
+    arrays["value"][1] = np.nan
+    save_arrays(model / "trees.npz", arrays)
+    manifest.write(model, manifest.read_manifest(model)[0])
+    models = Registry(tmp_path / "registry")
+    models.add(model)
+    with pytest.raises(UnusableModel, match=r"trees\.npz: value has values that are not finite"):
+        models.promote("plain", force=True)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_manifest_with_a_number_that_is_not_finite_is_refused(
+    tmp_path: Path, number: str
+) -> None:
+    path = write_model(tmp_path, "plain", 0.1) / "manifest.json"
+    path.write_text(path.read_text().replace('"slope": 0.1', f'"slope": {number}'))
+    with pytest.raises(UnusableModel, match="is not a finite number"):
+        manifest.read(path.parent)
 
 
 def test_the_shipped_model_answers_until_another_is_promoted(

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,26 @@ def test_features_are_found_by_name_and_a_missing_one_is_said() -> None:
 def test_a_name_that_is_no_file_name_is_refused(directory: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is not a valid model name"):
         manifest.write(directory, replace(EXAMPLE, name=name))
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros.npy", "w", force_zip64=True) as entry,
+    ):
+        for _ in range(9):
+            entry.write(bytes(64 << 20))
+    assert (tmp_path / "bomb.npz").stat().st_size < 1 << 20
+    monkeypatch.setattr(zipfile.ZipFile, "read", None)  # nothing is unpacked
+    with pytest.raises(UnusableModel, match=r"bomb\.npz: would take 603,979,776 bytes in memory"):
+        load_arrays(tmp_path / "bomb.npz")
+
+
+def test_an_array_larger_than_its_file_is_refused(tmp_path: Path) -> None:
+    header = {"descr": "<f8", "fortran_order": True, "shape": (1 << 50, 8)}
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, archive.open("x.npy", "w") as entry:
+        np.lib.format.write_array_header_1_0(entry, header)
+    with pytest.raises(UnusableModel, match=r"a\.npz: not an \.npz file of plain arrays"):
+        load_arrays(tmp_path / "a.npz")

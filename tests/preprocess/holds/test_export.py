@@ -55,6 +55,7 @@ def test_tables_have_what_the_pass_found(
     )
     dataset = ExportedEpisodes(directory)
     assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     rows = np.arange(len(dataset))
     features = np.concatenate([batch.features for batch in batches])
     assert dataset.features(rows).tobytes() == features.tobytes()
