@@ -38,6 +38,13 @@ VALUES = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def pool(new_pool: Callable[..., Pool], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A pool of their own: their ads would be in everybody's history."""
+    with new_pool(directory=tmp_path_factory.mktemp("strangers")) as running:
+        yield running
+
+
 @pytest.fixture
 def ask(pool: Pool, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: str | Path, timeout: float = 90) -> subprocess.CompletedProcess[str]:

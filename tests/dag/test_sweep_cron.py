@@ -29,7 +29,7 @@ def test_the_jobs_are_submitted_once_and_wait_for_their_time(pool, tmp_path, mon
         assert "train" in ads["retrain"]["Args" if "Args" in ads["retrain"] else "Arguments"]
         again = pool.run(command, check=False)
         assert again.returncode == 2
-        assert "gather is in the queue already as job" in again.stderr
+        assert "gather is already in the queue as job" in again.stderr
     finally:
         pool.run(["condor_rm", *map(str, clusters.values())])
 
