@@ -136,26 +136,26 @@ class Collector:
 
     def _advance(self, log: str, progress: Callable[[int], None]) -> float | None:
         """Read one log; an error in it must not stop the others from being read."""
-        found = self.gathered[log]
+        gathered = self.gathered[log]
         state = _state_of(log)  # before it is read: what comes while it is must not be missed
-        if state == found.seen:
+        if state == gathered.seen:
             return None  # no better than it was
-        before, gaps = str(found.error), len(found.gaps)
-        wait = found.seen = None
+        before, gaps = str(gathered.error), len(gathered.gaps)
+        wait = gathered.seen = None
         try:
             advance = self._tail(log).advance(progress, lambda: self._stopping)
-            found.events += advance.events
-            wait, found.error = advance.wait, None
+            gathered.events += advance.events
+            wait, gathered.error = advance.wait, None
         except (NoSuchLog, UnreadableLog) as error:
-            found.error, found.seen = error, state
+            gathered.error, gathered.seen = error, state
         tail = self._tails.get(log)
         if tail is not None:
-            found.gaps = list(tail.gaps)
+            gathered.gaps = list(tail.gaps)
             if self._crowded and wait is None:
                 tail.close()  # it is opened again when it has changed
-                found.seen = state
-        if str(found.error) != before or len(found.gaps) > gaps:
-            self._notice(found)
+                gathered.seen = state
+        if str(gathered.error) != before or len(gathered.gaps) > gaps:
+            self._notice(gathered)
         return wait
 
     def _release(self, log: str) -> None:
@@ -165,10 +165,10 @@ class Collector:
 
 def _state_of(log: str) -> tuple[int, ...]:
     try:
-        found = os.stat(log)
+        status = os.stat(log)
     except OSError:
         return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _no_progress(_: int) -> None:

@@ -485,7 +485,7 @@ class Store:
     def logs(self) -> list[LogStatus]:
         """Return the status of each log."""
         with self._translated():
-            found = []
+            statuses = []
             for number, *row in self._db.execute(f"SELECT id, {_CURSOR} FROM logs ORDER BY path"):
                 events = self._db.execute(
                     "SELECT type, events FROM event_counts WHERE log = ?", (number,)
@@ -496,7 +496,7 @@ class Store:
                 [last] = self._db.execute(
                     "SELECT max(last_us) FROM pieces WHERE log = ?", (number,)
                 ).fetchone()
-                found.append(
+                statuses.append(
                     LogStatus(
                         _cursor(row),
                         dict(events.fetchall()),
@@ -504,7 +504,7 @@ class Store:
                         None if last is None else last / 1e6,
                     )
                 )
-            return found
+            return statuses
 
     def oddities(self, log: str, limit: int = 20) -> list[Oddity]:
         """Return the first oddities of one log, with their offsets."""
@@ -539,14 +539,14 @@ class Store:
         The last piece of a log may still grow: to read it again, pass the id before its own.
         """
         while True:
-            found = self._piece_rows(
+            pieces = self._piece_rows(
                 "pieces.id > ? AND (? IS NULL OR logs.path = ?) ORDER BY pieces.id LIMIT 1",
                 (after, log, log),
             )
-            if not found:
+            if not pieces:
                 return
-            yield found[0]
-            after = found[0].id
+            yield pieces[0]
+            after = pieces[0].id
 
     def job_pieces(
         self, cluster: int, proc: int | None = None, latest: int | None = None
@@ -558,18 +558,18 @@ class Store:
         # Events of a cluster as a whole (035, 036) have the proc -1.
         low = job_key(cluster, -1 if proc is None else proc)
         high = low if proc is not None else job_key(cluster, (1 << 31) - 1)
-        found = self._piece_rows(
+        pieces = self._piece_rows(
             "pieces.id IN (SELECT DISTINCT piece FROM jobs WHERE job BETWEEN ? AND ?"
             " ORDER BY piece DESC LIMIT ?) ORDER BY pieces.id",
             (low, high, -1 if latest is None else latest),
         )
-        for piece in found:
+        for piece in pieces:
             columns = piece.columns
             rows = columns.cluster == cluster
             if proc is not None:
                 rows &= columns.proc == proc
             columns.keep(rows)
-        return found
+        return pieces
 
     def log_text(self, log: str) -> Iterator[bytes]:
         """Yield all bytes that were read from a log, in order."""
@@ -644,19 +644,19 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
     except zstandard.ZstdError as error:
         raise _DamagedPiece(str(error)) from error
     count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     at = 0
     for name, kind in _COLUMN_TYPES:
-        found[name] = np.frombuffer(raw, kind, count, at)
-        at += found[name].nbytes
-    start = np.cumsum(found["start"], dtype=np.int64)
-    found |= {
-        "time_us": np.cumsum(found["time_us"], dtype=np.int64),
+        columns[name] = np.frombuffer(raw, kind, count, at)
+        at += columns[name].nbytes
+    start = np.cumsum(columns["start"], dtype=np.int64)
+    columns |= {
+        "time_us": np.cumsum(columns["time_us"], dtype=np.int64),
         "start": start,
-        "head": start + found["head"],
-        "end": start + found["end"],
+        "head": start + columns["head"],
+        "end": start + columns["end"],
     }
-    return EventColumns(source=data, size=len(data), base=base, **found)
+    return EventColumns(source=data, size=len(data), base=base, **columns)
 
 
 def _join(first: EventColumns, second: EventColumns) -> EventColumns:
@@ -675,10 +675,10 @@ def _join(first: EventColumns, second: EventColumns) -> EventColumns:
 
 def _inode(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _is_there(path: Path) -> bool:

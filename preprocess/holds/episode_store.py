@@ -190,11 +190,11 @@ class KeptEpisodes:
         """Work off a timeline and keep its episodes in memory."""
         from condor_advice.preprocess.holds.stream import EpisodeStream
 
-        found = cls()
+        kept = cls()
         timeline.names.reasons = {}
-        found._stream = stream = EpisodeStream(names=timeline.names)
-        found._write_all(stream, timeline, final=False)
-        return found
+        kept._stream = stream = EpisodeStream(names=timeline.names)
+        kept._write_all(stream, timeline, final=False)
+        return kept
 
     # ---- writing
 
@@ -266,10 +266,10 @@ class KeptEpisodes:
         self._names_written = dict.fromkeys(self._names_written, 0)
         self._templates_written = set()
         if self._has_tables():
-            found = self._tables.rows("SELECT made_by, state FROM kept_pass")
-            if found and found[0][0] == made_by() and found[0][1]:
+            saved = self._tables.rows("SELECT made_by, state FROM kept_pass")
+            if saved and saved[0][0] == made_by() and saved[0][1]:
                 try:
-                    stream, self._after = EpisodeStream.restore(io.BytesIO(found[0][1]))
+                    stream, self._after = EpisodeStream.restore(io.BytesIO(saved[0][1]))
                     self._note_names(stream)
                     return stream
                 except (ValueError, KeyError, OSError):
@@ -303,13 +303,13 @@ class KeptEpisodes:
 
     def _write(self, db: sqlite3.Connection, batch: EpisodeBatch, stream: EpisodeStream) -> None:
         texts = stream.names.reasons or {}
-        found = batch.episodes
-        shape = [found[name].tolist() for name in ("episode", *_SHAPE)]
-        holds = [found[name].tolist() for name in ("job", "time", "template")]
+        episodes = batch.episodes
+        shape = [episodes[name].tolist() for name in ("episode", *_SHAPE)]
+        holds = [episodes[name].tolist() for name in ("job", "time", "template")]
         keys = list(zip(*holds, strict=True))
         reasons = [texts.get(key, "") for key in keys]
         ends = batch.outcomes
-        fresh = ends["episode"] >= stream.episodes - len(found)
+        fresh = ends["episode"] >= stream.episodes - len(episodes)
         own = ends[fresh][np.argsort(ends["episode"][fresh])]  # one of each new episode
         rows = zip(
             *shape,
@@ -422,8 +422,8 @@ class KeptEpisodes:
         """Tell whether there is anything kept that this version can read."""
         if not self._has_tables():
             return False
-        found = self._tables.rows("SELECT made_by FROM kept_pass")
-        return bool(found) and found[0][0].split(" ")[0] == str(KEPT_VERSION)
+        saved = self._tables.rows("SELECT made_by FROM kept_pass")
+        return bool(saved) and saved[0][0].split(" ")[0] == str(KEPT_VERSION)
 
     @cached_property
     def _shape(self) -> tuple[tuple[str, ...], int]:
@@ -449,34 +449,34 @@ class KeptEpisodes:
     @cached_property
     def access_points(self) -> dict[int, str]:
         """The access points by their number."""
-        found = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
-        return dict(found)
+        names = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
+        return dict(names)
 
     def find(
         self, cluster: int, proc: int, number: int | None = None, access_point: str | None = None
     ) -> KeptEpisode | None:
         """Return a job's hold by its number, or its last one; None without any."""
         numbers = self._job_numbers(cluster, proc, access_point)
-        found: list[KeptEpisode] = []
+        episodes: list[KeptEpisode] = []
         for job in numbers:
             chosen = "" if number is None else "AND number = ?"
             values = [job] if number is None else [job, number]
-            found += self._select(f"job = ? {chosen} ORDER BY episode DESC LIMIT 1", values)
-        return max(found, key=lambda one: one.episode, default=None)
+            episodes += self._select(f"job = ? {chosen} ORDER BY episode DESC LIMIT 1", values)
+        return max(episodes, key=lambda one: one.episode, default=None)
 
     def holds_of(
         self, cluster: int, first: int, last: int, access_point: str | None = None
     ) -> list[KeptEpisode]:
         """Return all holds of a range of a cluster's procs, by proc and in order."""
-        found: list[KeptEpisode] = []
+        episodes: list[KeptEpisode] = []
         ends = zip(
             self._job_numbers(cluster, first, access_point),
             self._job_numbers(cluster, last, access_point),
             strict=True,
         )
         for low, high in ends:
-            found += self._select("job BETWEEN ? AND ? ORDER BY job, episode", (low, high))
-        return found
+            episodes += self._select("job BETWEEN ? AND ? ORDER BY job, episode", (low, high))
+        return episodes
 
     def open_holds(self, owner: str | None = None) -> list[KeptEpisode]:
         """Return the holds that have not ended, as far as the events tell."""
@@ -504,14 +504,14 @@ class KeptEpisodes:
             for number in self._job_numbers(job.cluster, job.proc, job.access_point):
                 asked[number] = job
         numbers = list(asked)
-        found = {}
+        episodes = {}
         for some in batched(numbers, SQLITE_VALUES):
             marks = ",".join("?" * len(some))
             newest = f"SELECT max(episode) FROM kept_episodes WHERE job IN ({marks}) GROUP BY job"
             for one in self._select(f"kept_episodes.episode IN ({newest})", some):
                 points = self._points_called(one.job.access_point)
-                found[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
-        return found
+                episodes[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
+        return episodes
 
     def like_cases(
         self, template_id: int, until_us: int, seconds: float, before: int | None = None
@@ -538,9 +538,9 @@ class KeptEpisodes:
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
         for key in kin:
-            found = self._tables.rows("SELECT memory FROM kept_sizes WHERE kin = ?", (key,))
-            if found:
-                return np.frombuffer(found[0][0], np.float32)
+            sizes = self._tables.rows("SELECT memory FROM kept_sizes WHERE kin = ?", (key,))
+            if sizes:
+                return np.frombuffer(sizes[0][0], np.float32)
         return np.empty(0, np.float32)
 
     def disk_of_mates(self, cluster: int) -> Floats:
@@ -548,7 +548,7 @@ class KeptEpisodes:
 
         Few holds ask for it, and the 005 events that tell are long: they are not kept apart.
         """
-        found: list[float] = []
+        sizes: list[float] = []
         if self._store is not None:
             for piece in self._store.job_pieces(cluster, latest=LATEST_PIECES):
                 columns = piece.columns
@@ -557,8 +557,8 @@ class KeptEpisodes:
                     ad = columns.ad(row)
                     used = ad.get("DiskUsage")
                     if ad.get("ReturnValue") == 0 and isinstance(used, int | float):
-                        found.append(used / 1024)
-        return np.array(found[-SIZES_KEPT:], np.float32)
+                        sizes.append(used / 1024)
+        return np.array(sizes[-SIZES_KEPT:], np.float32)
 
     def overruns(self) -> Floats:
         """Return what jobs needed that were held for memory and then succeeded.
@@ -569,10 +569,10 @@ class KeptEpisodes:
 
     def since_newest(self, count: int) -> float | None:
         """Return since when there are so many holds, to ask `samples` for no more; None: fewer."""
-        found = self._tables.rows(
+        times = self._tables.rows(
             "SELECT time FROM kept_episodes ORDER BY time DESC LIMIT 1 OFFSET ?", (count - 1,)
         )
-        return found[0][0] / 1e6 if found else None
+        return times[0][0] / 1e6 if times else None
 
     def samples(self, since: float | None = None, until: float | None = None) -> Samples:
         """Return the episodes held in [since, until), as the pass gives them."""

@@ -216,8 +216,8 @@ def take_steps(steps: Steps, chosen: npt.NDArray[Any]) -> Steps:
     if chosen.dtype == np.bool_:
         chosen = np.flatnonzero(chosen)
     raw = np.dtype((np.void, steps.dtype.itemsize))
-    found: Steps = np.take(steps.view(raw), chosen).view(steps.dtype)
-    return found
+    taken: Steps = np.take(steps.view(raw), chosen).view(steps.dtype)
+    return taken
 
 
 def join_steps(*parts: Steps) -> Steps:
@@ -430,8 +430,8 @@ class _Filler:
 
     def _fields(self, fields: Fields) -> None:
         for name, field_name in (*_NUMBERS, ("part", "Type")):
-            if found := fields.numbers.get(field_name):
-                column, rows, values = self.steps[name], self._at(found.rows), found.values
+            if numbers := fields.numbers.get(field_name):
+                column, rows, values = self.steps[name], self._at(numbers.rows), numbers.values
                 if column.dtype.kind == "i":
                     # Anybody can write a log: a number that no column holds is as if absent.
                     fits = np.abs(values) <= np.iinfo(column.dtype).max
@@ -446,8 +446,8 @@ class _Filler:
 
     def _at(self, rows: Ints) -> Ints:
         """Return the steps of rows of the columns that were read."""
-        found: Ints = self.place[self.rows[rows]]
-        return found
+        places: Ints = self.place[self.rows[rows]]
+        return places
 
     def _cpu(self, fields: Fields) -> None:
         user, system = (fields.numbers.get(f"RunRemoteUsage{part}") for part in ("Usr", "Sys"))
@@ -476,18 +476,18 @@ class _Filler:
         self._intern("point", slots, hashes, names._slot_hashes, names.point)
 
     def _attributes(self, fields: Fields) -> None:
-        found = fields.attributes
-        if owner := found.get("Owner"):
+        attributes = fields.attributes
+        if owner := attributes.get("Owner"):
             spans = self._spans(owner)
             known = self.names._owner_hashes
             self._intern("owner", [spans], [spans.hashes()], known, self.names.owner)
         for name, attribute in _AD_NUMBERS:
-            if texts := found.get(attribute):
+            if texts := attributes.get(attribute):
                 value, count = digits(self.rest_words, texts.start)
                 # An expression is not a number, and says nothing here.
                 plain = (count > 0) & (count == texts.end - texts.start)
                 self.steps[name][self._at(texts.rows[plain])] = value[plain]
-        if batch := found.get("JobBatchName"):
+        if batch := attributes.get("JobBatchName"):
             self.steps["batch"][self._at(batch.rows)] = _as_kin(self._spans(batch).hashes())
 
     def _notes(self, notes: _Spans) -> None:
@@ -635,8 +635,8 @@ def _text_hash(text: str) -> Keys:
 
 def _as_kin(hashes: Keys) -> Ints:
     """Return hashes as numbers that cannot be taken for a DAGMan job's cluster, nor for none."""
-    found: Ints = -(hashes >> np.uint64(2)).astype(np.int64) - 1
-    return found if len(found) > 1 else found.reshape(-1)
+    numbers: Ints = -(hashes >> np.uint64(2)).astype(np.int64) - 1
+    return numbers if len(numbers) > 1 else numbers.reshape(-1)
 
 
 def _select(texts: Texts, chosen: npt.NDArray[np.bool_]) -> Iterable[tuple[int, str]]:

@@ -188,10 +188,10 @@ class EpisodeStream:
         assert timeline.names is self.names
         before = timeline.counts()
         for batch in timeline.batches():
-            found = self.advance(batch)
+            result = self.advance(batch)
             self.counts.update(timeline.counts() - before)
             before = timeline.counts()
-            yield found
+            yield result
 
     def advance(self, batch: Steps) -> EpisodeBatch:
         """Take up the next events; return what they tell. The stream keeps the array."""
@@ -230,11 +230,11 @@ class EpisodeStream:
         channels = batch["context"] = self._channels(columns)
         rows["context"][new] = channels[rows["sequence"][new] - start]
         self._remember(rows, new)
-        found = self._emit(rows, life, first, new, decisions)
-        found.finished.extend(_finished(brief, brief_first, brief_new))
+        result = self._emit(rows, life, first, new, decisions)
+        result.finished.extend(_finished(brief, brief_first, brief_new))
         self.unheld.put(batch, ~whole, brief, brief_life)
         self._retire(rows, life)
-        return found
+        return result
 
     # ---- joining new steps with those of their jobs
 
@@ -249,8 +249,8 @@ class EpisodeStream:
         held = columns["kind"] == Kind.JOB_HELD
         told = self.unheld.jobs_told_before(columns["time"], keys)
         jobs = np.concatenate((job[copies | held], told))
-        found: Bools = among(job, jobs) | self.live.has(job)
-        return found
+        known: Bools = among(job, jobs) | self.live.has(job)
+        return known
 
     def _join(self, batch: Steps) -> Steps:
         """Return the new steps with all others of their jobs, by job and in order."""
@@ -318,7 +318,7 @@ class EpisodeStream:
 
     def _unchanged(self, rows: Steps, life: Ints) -> Bools:
         """Find attribute events that tell nothing new: with 028 switched on they are half."""
-        found = np.zeros(len(rows), np.bool_)
+        repeated = np.zeros(len(rows), np.bool_)
         ads = np.flatnonzero(rows["kind"] == Kind.JOB_AD_INFORMATION)
         if len(ads):
             same = np.r_[False, life[ads][1:] == life[ads][:-1]]
@@ -326,8 +326,8 @@ class EpisodeStream:
                 value = rows[field.name][ads]
                 value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
                 same[1:] &= value[1:] == value[:-1]
-            found[ads] = same
-        return found
+            repeated[ads] = same
+        return repeated
 
     def _between(self, rows: Steps, life: Ints) -> Bools:
         """Find reports of the image size between two others; the next takes over the peak.
@@ -335,10 +335,10 @@ class EpisodeStream:
         Of a run of reports the first and the last stay, and before the last those that are
         not yet settled. What is left never depends on how often this was asked.
         """
-        found = np.zeros(len(rows), np.bool_)
+        dropped = np.zeros(len(rows), np.bool_)
         image = np.flatnonzero(rows["kind"] == Kind.IMAGE_SIZE)
         if len(image) < 3:
-            return found
+            return dropped
         clock = rows["clock"][image]
         joined = (np.diff(image) == 1) & (np.diff(life[image]) == 0)  # with the next report
         # A report stays while no pause is behind it in its run: look from the end backwards.
@@ -348,7 +348,7 @@ class EpisodeStream:
         pause = np.minimum.accumulate(np.where(settled, index, count)[::-1])[::-1]
         ends = np.minimum.accumulate(np.where(joined, count, index)[::-1])[::-1]
         inner = np.flatnonzero(joined[1:] & joined[:-1] & (pause[1:] < ends[1:])) + 1
-        found[image[inner]] = True
+        dropped[image[inner]] = True
         if len(inner):
             # What goes in one run is consecutive; the report behind it takes over the peak.
             begins = np.flatnonzero(np.diff(inner, prepend=-2) != 1)
@@ -356,7 +356,7 @@ class EpisodeStream:
             used = np.fmax(rows["peak"][image[inner]], rows["memory"][image[inner]])
             heir = image[inner[lasts]] + 1
             rows["peak"][heir] = np.fmax(rows["peak"][heir], np.fmax.reduceat(used, begins))
-        return found
+        return dropped
 
     def _points(self, rows: Steps | Columns, first: Ints) -> Ints:
         """Return the execution point at each step; give new holds the one they came from."""
@@ -455,8 +455,8 @@ class EpisodeStream:
         ran = np.searchsorted(starts, decided) > np.searchsorted(starts, release)
         soon = rows["time"][decided] - rows["time"][release] <= QUICK_SECONDS * 1_000_000
         held = rows["kind"][decided] == Kind.JOB_HELD
-        found: Bools = (release >= 0) & held & soon & ~ran
-        return found
+        quick: Bools = (release >= 0) & held & soon & ~ran
+        return quick
 
     def _channels(self, batch: Columns) -> npt.NDArray[np.float32]:
         """Return what the pool was like at each new step; see CONTEXT_CHANNELS."""
@@ -510,7 +510,7 @@ class EpisodeStream:
         return held, feature_table(held, self.features)
 
     def _episodes(self, held: Held) -> npt.NDArray[np.void]:
-        found = np.zeros(len(held.at), EPISODE)
+        episodes = np.zeros(len(held.at), EPISODE)
         for name in (
             "episode",
             "job",
@@ -523,25 +523,25 @@ class EpisodeStream:
             "point",
             "owner",
         ):
-            found[name] = held.hold[name]
-        found["number"] = held.count(held.holds) + 1
+            episodes[name] = held.hold[name]
+        episodes["number"] = held.count(held.holds) + 1
         for name in ("dag", "batch"):
             row = held.last(np.flatnonzero(held.steps[name] != 0))
-            found[name] = np.where(row >= 0, held.steps[name][np.maximum(row, 0)], 0)
-        return found
+            episodes[name] = np.where(row >= 0, held.steps[name][np.maximum(row, 0)], 0)
+        return episodes
 
     def _outcomes(self, rows: Steps, new: Bools, decisions: Decisions) -> npt.NDArray[np.void]:
         hold, release, decided = decisions.hold, decisions.release, decisions.decided
         news = new[hold] | ((release >= 0) & new[release]) | ((decided >= 0) & new[decided])
-        found = np.zeros(int(news.sum()), OUTCOME)
-        found["episode"] = rows["episode"][hold[news]]
-        found["outcome"] = decisions.outcome[news]
+        outcomes = np.zeros(int(news.sum()), OUTCOME)
+        outcomes["episode"] = rows["episode"][hold[news]]
+        outcomes["outcome"] = decisions.outcome[news]
         for name, row in (("released", release[news]), ("decided", decided[news])):
-            found[name] = np.where(row >= 0, rows["time"][row], -1)
-        found["decided_sequence"] = np.where(
+            outcomes[name] = np.where(row >= 0, rows["time"][row], -1)
+        outcomes["decided_sequence"] = np.where(
             decided[news] >= 0, rows["sequence"][decided[news]], -1
         )
-        return found
+        return outcomes
 
     def _neighbours(self, hold: Steps, rows: Steps, life: Ints) -> npt.NDArray[np.float32]:
         if not self.spec.neighbours:
