@@ -76,6 +76,8 @@ def plain_question(words: Sequence[str]) -> Question | None:
         wanted = tuple(parse_job_id(text) for text in ids)
     except UsageError:
         return None
+    # Starting BLAS threads costs more CPU time than the answer, which needs none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from condor_advice.advise.find_holds import Question
 
     return Question(
