@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 COMPLETION_VARIABLE = "_CONDOR_ADVICE_COMPLETE"
 FLAGS = ("--json", "--explain", "--all")
 FILES = ("--store", "--log")
+TRAINING_VERBS = ("evaluate", "failures", "sweep", "train")
 
 
 def main() -> None:
@@ -31,6 +32,10 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 20)
     guard_terminal()
     words = sys.argv[1:]
+    if not words or words[0] not in TRAINING_VERBS:
+        # NumPy starts BLAS threads when it is imported. That costs a third of the CPU time of an
+        # answer, and only training uses them.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     question = None if COMPLETION_VARIABLE in os.environ else plain_question(words)
     if question is None:
         from condor_advice.advise.cli import main as command_line
@@ -76,8 +81,6 @@ def plain_question(words: Sequence[str]) -> Question | None:
         wanted = tuple(parse_job_id(text) for text in ids)
     except UsageError:
         return None
-    # Starting BLAS threads costs more CPU time than the answer, which needs none.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from condor_advice.advise.find_holds import Question
 
     return Question(
