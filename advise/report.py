@@ -24,6 +24,7 @@ from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.foreign_text import one_line, shell_word
 from condor_advice.model.held.rules import Verdict
+from condor_advice.preprocess.holds.known import Tally
 
 _COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
 NARROWEST, WIDEST = 40, 110
@@ -233,18 +234,19 @@ def why(advice: Advice) -> list[str]:
     evidence = advice.evidence
     reasons = [advice.rule.why]
     like = evidence.like
-    if like is not None and like.released:
-        more = "the latest " if like.capped else ""
+    if like is not None and (like.as_is.released or like.changed.released):
         reasons.append(
-            f"{like.succeeded:,} of {more}{like.released:,} jobs held for this reason in the last "
-            f"{_span(like.seconds)} finished after a release"
+            f"of the jobs held for this reason in the last {_span(like.seconds)}, "
+            f"{_came_of(like.as_is, like.changed)}"
         )
     elif like is not None:
         reasons.append("no outcome of a release after such a hold is known here yet")
-    if evidence.mates_released:
+    if evidence.mates.released or evidence.mates_changed.released:
+        reasons.append(f"in its own cluster, {_came_of(evidence.mates, evidence.mates_changed)}")
+    if evidence.program_clusters:
         reasons.append(
-            f"{evidence.mates_succeeded:,} of {evidence.mates_released:,} releases in its own "
-            "cluster worked"
+            f"{_counted(evidence.program_clusters, 'other submission')} of this program had "
+            "jobs held for it"
         )
     if evidence.came_back:
         reasons.append(f"this job was held for it {_times(evidence.came_back)} before")
@@ -265,6 +267,16 @@ def why(advice: Advice) -> list[str]:
     if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
         reasons.append(advice.because)
     return reasons
+
+
+def _came_of(as_is: Tally, changed: Tally) -> str:
+    """Say how many jobs finished: those released as is, and those changed before the release."""
+    parts = []
+    if as_is.released or not changed.released:
+        parts.append(f"{as_is.succeeded:,} of {as_is.released:,} finished after a release as is")
+    if changed.released:
+        parts.append(f"{changed.succeeded:,} of {changed.released:,} after a change")
+    return ", ".join(parts)
 
 
 def _do(group: Group) -> str:
