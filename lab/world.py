@@ -247,6 +247,7 @@ class JobBatch:
     dag: bool = False
     spool: bool = False  # submit with -spool
     data_words: Sequence[str] = names.DATA_WORDS
+    failure: str = ""  # shell code of a failure, where a program has one of its own
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the batch's directory."""
@@ -302,6 +303,8 @@ class JobBatch:
 
     def failing_exit(self) -> str:
         """Return shell code that fails the program; the exit code is unrelated to the cause."""
+        if self.failure:
+            return self.failure
         code = self.rng.choice((1, 1, 1, 2, 3, 84, 85, 127, 134, 139))
         return "kill -SEGV $$; sleep 1" if code == 139 else f"exit {code}"
 
