@@ -222,6 +222,29 @@ def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> Non
     )
 
 
+@lab.command("thin")
+@click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--share",
+    required=True,
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    help="Share of the programs to keep.",
+)
+@new_data_options(
+    seed="Determines the programs.",
+    out="New directory for the smaller recording.",
+    as_json="Print the manifest as one JSON object.",
+)
+def thin_recording(recording: Path, share: float, seed: int, out: Path, as_json: bool) -> None:
+    """Keep some programs of a recording, drawn without a look at the outcomes."""
+    from condor_advice.lab.recording import thin
+
+    if out.exists():
+        raise UsageError(f"{out} exists; name a new directory for the recording")
+    smaller = thin(recording, out, share, seed)
+    click.echo(json.dumps(smaller.manifest) if as_json else smaller.table())
+
+
 @lab.command("recordings")
 @click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of this recording.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
