@@ -9,7 +9,8 @@ WEIGHT = 1.0
 
 
 def set_up(batch: JobBatch, world: LabWorld) -> Cause:
-    path, opened = world.publish(batch.data()), []
+    path = world.publish(batch.data())
+    opened: list[bool] = []
     world.server.add_fault(path, batch.rng.choice((401, 403)), unless=lambda: bool(opened))
     batch.inputs.append(world.server.url(path))
     return Cause(
