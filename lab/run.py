@@ -177,6 +177,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
     with _utc(), FileServer() as server:
         points = make_points(settings, work)
         world = LabWorld(work, str(settings.seed), server, points, settings.pace)
+        world.changes = world.began + 30 * settings.minutes
         plan_shares(world, settings)
         pool = Pool(
             work / "pool",

@@ -111,6 +111,8 @@ class LabWorld:
         self.spool = root / "pool" / "spool"
         self.pace = pace  # multiplies every delay: below 1 is faster
         self.clock = clock
+        self.began = clock()
+        self.changes = float("inf")  # when the site changes; the run sets it
         self.rng = Random(f"{seed}/world")
         self.troubles: list[Trouble] = []
         self.over_share: list[Trouble] = []  # known at the start: they are in the pool's policy
