@@ -263,10 +263,13 @@ def list_recordings(table: str | None, as_json: bool) -> None:
         for name, entry in known.items():
             settings = entry["settings"]
             released = "randomised" if settings["randomised_release"] else "by owners"
+            if share := settings.get("randomised_owners"):
+                released = f"by owners ({share:.0%} of them at random)"
+            kind = f", {settings['kind']}" if settings.get("kind") else ""
             click.echo(
                 f"{name:10} {entry['use']:6} {settings['minutes']:4.0f} min "
                 f"{entry['jobs']:6d} jobs {entry['episodes']:6d} episodes, released "
-                f"{released}, {settings['memory_policy']} memory policy"
+                f"{released}, {settings['memory_policy']} memory policy{kind}"
             )
 
 

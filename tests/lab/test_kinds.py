@@ -103,6 +103,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 @pytest.mark.pool
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_short_run_gives_several_holds_and_can_be_thinned(kind: str, tmp_path: Path) -> None:
     settings = LabSettings.of_kind(kind, 1.0, 5, pace=0.3, batches_per_minute=45)

@@ -72,6 +72,13 @@ def test_a_test_pool_is_randomised_and_not_for_training() -> None:
 def test_the_command_lists_them_and_prints_their_tables() -> None:
     listed = CliRunner().invoke(lab, ["recordings"]).output.splitlines()
     assert [line.split()[0] for line in listed] == NAMES
+    for line, name in zip(listed, NAMES, strict=True):
+        settings = shipped()[name]["settings"]
+        kind, share = settings.get("kind"), settings.get("randomised_owners")
+        assert line.endswith(f"memory policy, {kind}" if kind else "memory policy")
+        assert re.findall(r"\d+% of them at random", line) == (
+            [f"{share:.0%} of them at random"] if share else []
+        )
     entry = shipped()[NAMES[0]]
     table = CliRunner().invoke(lab, ["recordings", "--table", NAMES[0]]).output.splitlines()
     assert table[-1].split()[-1] == str(entry["episodes"])
