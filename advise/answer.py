@@ -97,7 +97,11 @@ def advise_on(
 
 
 def answer(
-    question: Question, as_json: bool, explain: bool = False, acting: Actor | None = None
+    question: Question,
+    as_json: bool,
+    explain: bool = False,
+    acting: Actor | None = None,
+    verbose: bool = False,
 ) -> list[str]:
     """Find the holds, judge them, print the advice, and act on it if the caller asked for that.
 
@@ -132,12 +136,31 @@ def answer(
         from condor_advice.advise.report import Style, report
 
         own = caller() if found.private else None
-        print(report(advices, found.notes, Style.of_stdout(), own), flush=True)
+        text = report(
+            advices,
+            found.notes,
+            Style.of_stdout(),
+            own,
+            verbose=verbose or explain,
+            named=bool(question.wanted),
+            complete=has_whole_clusters(question, found),
+        )
+        print(text, flush=True)
         if acting is not None and acting.acts:
             acting.on(advices)
     if not question.logs and question.number is None:
         remember(advices, question.store)
     return found.missing
+
+
+def has_whole_clusters(question: Question, found: Found) -> bool:
+    """Tell whether the answer has all held jobs of each cluster in it, as the queue is now."""
+    elsewhere = question.logs or question.store is not None or question.number is not None
+    narrowed = question.constraint is not None or any(
+        jobs.first is not None for jobs in question.wanted
+    )
+    live = all(hold.ad for hold in found.holds)
+    return not elsewhere and not narrowed and live and not found.unjudged
 
 
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:

@@ -1,17 +1,14 @@
-"""Advice as text: a block per group of jobs that share a reason and a verdict.
+"""Advice as text: an overview with a line per group, or a block per group with the details.
 
-A terminal gets colours, and a table above the blocks when there are several; a pipe gets the
-same words without them. Thousands of jobs make as many blocks as they have reasons, and no more
-than fit on a few screens.
+Several jobs get the overview (overview.py). One job, one group that was asked for by its ids, and
+`-v` get blocks: what to do, then why, then how sure. A terminal gets colours; a pipe gets the same
+words without them.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,14 +17,16 @@ from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
 from condor_advice.advise.because import Because
+from condor_advice.advise.job_facts import last_message, missing_directory, removal, workflow
+from condor_advice.advise.overview import COLOURS, compact_ids, overview, ranges, span_words
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
+from condor_advice.advise.terminal_style import Style
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.foreign_text import one_line, shell_word
 from condor_advice.model.held.rules import Verdict
 
-_COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
-NARROWEST, WIDEST = 40, 110
-PIPE_WIDTH = 100
+__all__ = ["Group", "Style", "commands", "compact_ids", "grouped", "hours", "ranges", "report"]
+
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
@@ -38,30 +37,7 @@ PROCS_IN_A_TERM = 300  # of one cluster
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
 SHOWN_PATHS = 4  # besides the first
-WIDE_ENOUGH_FOR_IDS = 60
 LABEL = 9  # columns before the words
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How wide the text is, and whether it has colours."""
-
-    width: int = PIPE_WIDTH
-    colour: bool = False
-    terminal: bool = False
-    now: datetime | None = None  # ages are relative to this moment; None: to the present
-
-    @classmethod
-    def of_stdout(cls) -> Style:
-        """Fit the style to standard output; NO_COLOR and TERM=dumb are respected."""
-        terminal = sys.stdout.isatty()
-        columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
-        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-        return cls(max(NARROWEST, min(columns, WIDEST)), terminal and not plain, terminal)
-
-    def paint(self, text: str, colour: int) -> str:
-        """Return text in bold colour, where there are colours."""
-        return f"\x1b[1;{colour}m{text}\x1b[0m" if self.colour else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +63,26 @@ def report(
     style: Style | None = None,
     mine: str | None = None,
     by: str = "",
+    *,
+    verbose: bool = False,
+    named: bool = False,
+    complete: bool = False,
 ) -> str:
-    """Return the whole answer: groups, largest first, then totals and what is missing.
+    """Return the whole answer: the groups, largest first, then totals and what is missing.
 
-    With `mine`, jobs of other owners are counted and not named.
+    With `mine`, jobs of other owners are counted and not named. `named` tells that the caller
+    named the jobs, `complete` that the answer has all held jobs of each cluster.
     """
     style = style or Style()
     groups = grouped(advices, mine)
-    parts = []
-    if style.terminal and len(groups) > 1:
-        parts.append(_table(groups, style))
-    parts += [_block(group, style) for group in groups[:SHOWN_BLOCKS]]
+    if not (verbose or len(advices) == 1 or (named and len(groups) == 1)):
+        lines = overview(advices, style, mine, complete=complete)
+        return "\n".join([*lines, "", _totals(advices, notes, style, by, more=True)])
+    parts = [_block(group, style) for group in groups[:SHOWN_BLOCKS]]
     if len(groups) > SHOWN_BLOCKS:
-        rest = groups[SHOWN_BLOCKS:]
-        parts.append("\n".join(_one_line(group, style) for group in rest[:SHOWN_BLOCKS]))
-        more = "These are shown in short"
-        if len(rest) > SHOWN_BLOCKS:
-            jobs = sum(map(len, rest[SHOWN_BLOCKS:]))
-            more = f"... and {jobs:,} jobs in {len(rest) - SHOWN_BLOCKS:,} more groups"
-        parts.append(f"{more}: name their ids, or use --json")
+        rest = [advice for group in groups[SHOWN_BLOCKS:] for advice in group.advices]
+        parts.append("\n".join(overview(rest, style, mine)))
+        parts.append("These are shown in short: name their ids, or use --json")
     parts.append(_totals(advices, notes, style, by))
     return "\n\n".join(parts)
 
@@ -143,28 +120,50 @@ def _owners(advices: Iterable[Advice]) -> tuple[str, ...]:
 
 
 def _block(group: Group, style: Style) -> str:
+    """Say what to do, then why, then how sure that is."""
     advice = group.first
     hold = advice.hold
+    now = style.now or datetime.now(UTC)
     title = f"{advice.verdict.value:<8} "
-    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}"
-    lines = _wrapped(title, words, style.width, " " * LABEL).split("\n")
-    lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
-    when = _when(group, style.now or datetime.now(UTC))
+    lines = _wrapped(title, f"{_who(group)}: {advice.rule.name}", style.prose, " " * LABEL).split(
+        "\n"
+    )
+    lines[0] = style.paint(title.strip(), COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
+    lines.append(_line("do", _do(group), style))
+    when = _when(group, now)
     if group.hidden:
         # Reasons, templates and evidence may name users, files and hosts; the rule's text cannot.
         lines.append(_line("held", when, style))
     else:
+        lines += [
+            f"{'':11}{style.strong(one_line(command, LONGEST_COMMAND))}"
+            for command in commands(group)
+        ]
+        lines.append(_line("why", "; ".join(why(advice)), style))
         held = f"{when}: {shortened(hold.reason) or 'no reason given'}"
         lines.append(_line("held", held, style, limit=4))
-        lines.append(_line("why", "; ".join(why(advice)), style))
-        if advice.attributions:
-            lines += _explained(advice, style)
+        lines += [_line(label, words, style) for label, words in _facts(group, now) if words]
+    sure = "; ".join([_chance(group), *([] if group.hidden else how_sure(advice))])
+    lines.append(_line("sure", sure, style))
+    if advice.attributions and not group.hidden:
+        lines += _explained(advice, style)
     if cost := _cost(group):
         lines.append(_line("cost", cost, style))
-    lines.append(_line("do", _do(group), style))
-    if not group.hidden:
-        lines += [f"{'':11}{one_line(command, LONGEST_COMMAND)}" for command in commands(group)]
     return "\n".join(lines)
+
+
+def _facts(group: Group, now: datetime) -> list[tuple[str, str]]:
+    """Return what a person would look up next, each with its label; empty where unknown."""
+    hold = group.first.hold
+    missing = missing_directory(hold)
+    first = "" if len(group) == 1 else f"{hold.job}: "
+    message = last_message(hold)
+    return [
+        ("stderr", f"{first}{message}" if message else ""),
+        ("dag", workflow(hold)),
+        ("missing", f"the directory {missing} does not exist" if missing else ""),
+        ("until", removal(hold, now)),
+    ]
 
 
 _TRANSFER = re.compile(
@@ -179,19 +178,12 @@ def shortened(reason: str) -> str:
     return _ERROR_FROM.sub("", _TRANSFER.sub(r"\1: ", words))
 
 
-def _one_line(group: Group, style: Style) -> str:
-    advice = group.first
-    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}; {_do(group)}"
-    short = textwrap.shorten(one_line(words), style.width - LABEL, placeholder=" ...")
-    return f"{style.paint(advice.verdict.value, _COLOURS[advice.verdict]):<8} {short}"
-
-
 def _who(group: Group) -> str:
     if group.hidden:
         return _jobs(len(group)) + " of others"
     jobs = [advice.hold.job for advice in group.advices]
     count = f"{len(jobs):,} jobs, " if len(jobs) > 1 else ""
-    return count + compact_ids(jobs) + _whose(group.owners)
+    return count + compact_ids(jobs, SHOWN_IDS) + _whose(group.owners)
 
 
 def _whose(owners: Sequence[str]) -> str:
@@ -229,23 +221,9 @@ def _when(group: Group, now: datetime) -> str:
 
 
 def why(advice: Advice) -> list[str]:
-    """Return the reasons for the verdict: what the rule says, then the evidence in counts."""
+    """Return the reasons for the verdict: what the rule says, then what the job went through."""
     evidence = advice.evidence
     reasons = [advice.rule.why]
-    like = evidence.like
-    if like is not None and like.released:
-        more = "the latest " if like.capped else ""
-        reasons.append(
-            f"{like.succeeded:,} of {more}{like.released:,} jobs held for this reason in the last "
-            f"{_span(like.seconds)} finished after a release"
-        )
-    elif like is not None:
-        reasons.append("no outcome of a release after such a hold is known here yet")
-    if evidence.mates_released:
-        reasons.append(
-            f"{evidence.mates_succeeded:,} of {evidence.mates_released:,} releases in its own "
-            "cluster worked"
-        )
     if evidence.came_back:
         reasons.append(f"this job was held for it {_times(evidence.came_back)} before")
     starts = evidence.starts
@@ -265,6 +243,27 @@ def why(advice: Advice) -> list[str]:
     if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
         reasons.append(advice.because)
     return reasons
+
+
+def how_sure(advice: Advice) -> list[str]:
+    """Return the counts of like cases that the chance rests on."""
+    evidence = advice.evidence
+    like = evidence.like
+    counts = []
+    if like is not None and like.released:
+        more = "the latest " if like.capped else ""
+        counts.append(
+            f"{like.succeeded:,} of {more}{_jobs(like.released)} held for this reason in the last "
+            f"{_span(like.seconds)} finished after a release"
+        )
+    elif like is not None:
+        counts.append("no outcome of a release after such a hold is known here yet")
+    if evidence.mates_released:
+        counts.append(
+            f"{evidence.mates_succeeded:,} of {_counted(evidence.mates_released, 'release')} in "
+            "its own cluster worked"
+        )
+    return counts
 
 
 def _do(group: Group) -> str:
@@ -393,72 +392,12 @@ def _procs(jobs: Iterable[JobId]) -> dict[int, list[int]]:
     return procs
 
 
-def ranges(jobs: Iterable[JobId]) -> list[tuple[int, int, int]]:
-    """Return (cluster, first proc, last proc) of consecutive jobs, in order."""
-    runs: list[tuple[int, int, int]] = []
-    for job in sorted(set(jobs)):
-        if runs and runs[-1][0] == job.cluster and runs[-1][2] == job.proc - 1:
-            runs[-1] = (job.cluster, runs[-1][1], job.proc)
-        else:
-            runs.append((job.cluster, job.proc, job.proc))
-    return runs
-
-
-def compact_ids(jobs: Iterable[JobId], most: int = SHOWN_IDS) -> str:
-    """Return ids as `1234.0-9 1240.3`, and how many more there are."""
-    runs = ranges(jobs)
-    shown = [
-        f"{cluster}.{first}" if first == last else f"{cluster}.{first}-{last}"
-        for cluster, first, last in runs[:most]
-    ]
-    rest = sum(last - first + 1 for _, first, last in runs[most:])
-    return " ".join(shown) + (f" and {rest:,} more" if rest else "")
-
-
 # ---- around the groups -----------------------------------------------------------------------
 
 
-def _table(groups: Sequence[Group], style: Style) -> str:
-    """Return an overview of the groups for people at a terminal."""
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold" if style.colour else "")
-    table.add_column("verdict", no_wrap=True, min_width=7)
-    table.add_column("jobs", justify="right", no_wrap=True, min_width=4)
-    table.add_column("chance", justify="right", no_wrap=True, min_width=6)
-    table.add_column("reason", overflow="ellipsis", no_wrap=True)
-    wide = style.width >= WIDE_ENOUGH_FOR_IDS
-    if wide:
-        table.add_column("ids", overflow="ellipsis", no_wrap=True, ratio=1)
-    names = {32: "green", 33: "yellow", 31: "red", 36: "cyan"}
-    for group in groups[: 2 * SHOWN_BLOCKS]:
-        advice = group.first
-        middle = sorted(each.p_success for each in group.advices)[len(group) // 2]
-        ids = "of others" if group.hidden else compact_ids(a.hold.job for a in group.advices)
-        colour = names[_COLOURS[advice.verdict]] if style.colour else ""
-        table.add_row(
-            f"[{colour}]{advice.verdict.value}[/]" if colour else advice.verdict.value,
-            f"{len(group):,}",
-            f"{middle:.0%}",
-            advice.rule.name,
-            *([ids] if wide else []),
-        )
-    out = StringIO()
-    console = Console(
-        file=out,
-        width=style.width,
-        force_terminal=style.colour,
-        color_system="standard" if style.colour else None,
-        highlight=False,
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
-
-
-def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: str) -> str:
+def _totals(
+    advices: Sequence[Advice], notes: Sequence[str], style: Style, by: str, more: bool = False
+) -> str:
     counts = [
         f"{sum(advice.verdict is verdict for advice in advices):,} {verdict.value}"
         for verdict in Verdict
@@ -466,20 +405,22 @@ def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: s
     ]
     held = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
     totals = f"{held}: {', '.join(counts)}; {by or said_by(advices)}."
-    lines = [_wrapped("", totals, style.width, "  ")]
+    if more:
+        totals += " Details: -v, or name a job."
+    lines = [_wrapped("", totals, style.prose, "  ")]
     missing: dict[str, int] = {}
     for advice in advices:
         if advice.hold.missing:
             missing[advice.hold.missing] = missing.get(advice.hold.missing, 0) + 1
     # Of many jobs, the deadline of the oldest comes first.
     oldest = min(advices, key=lambda advice: advice.hold.at)
-    lines += [_wrapped("policy: ", words, style.width, "        ") for words in oldest.notes]
+    lines += [_wrapped("policy: ", words, style.prose, "        ") for words in oldest.notes]
     all_notes = [
         *notes,
         *(f"{_jobs(count)}: {words}" for words, count in missing.items()),
     ]
     lines += [
-        _wrapped("note: ", words, style.width, "      ") for words in dict.fromkeys(all_notes)
+        _wrapped("note: ", words, style.prose, "      ") for words in dict.fromkeys(all_notes)
     ]
     return "\n".join(lines)
 
@@ -498,7 +439,7 @@ def said_by(advices: Sequence[Advice]) -> str:
 
 
 def _line(label: str, words: str, style: Style, limit: int | None = None) -> str:
-    return _wrapped(f"  {label:<7}", words, style.width, " " * LABEL, limit)
+    return _wrapped(f"  {label:<7}", words, style.prose, " " * LABEL, limit)
 
 
 def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = None) -> str:
@@ -548,7 +489,6 @@ def _span(seconds: float) -> str:
 
 
 def _ago(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.0f} {name} ago"
-    return "a moment ago" if seconds < 60 else "a minute ago"
+    if seconds < 120:
+        return "a moment ago" if seconds < 60 else "a minute ago"
+    return f"{span_words(seconds)} ago"
