@@ -206,7 +206,7 @@ def _chance(group: Group) -> str:
     low, high = group.first.interval
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
-        return f"its cause is gone; before that the chance was {chances[0]:.0%}"
+        return "already corrected"
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
     shown = f"{group.first.p_success:.0%} would succeed if released as is"
@@ -335,25 +335,20 @@ def commands(group: Group) -> list[str]:
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
                 by_hand[command] = None
-    shown = _first_few(list(by_hand))
-    shown += _first_few(
-        [
-            f"condor_qedit {named} {name} {shell_word(value)}"
-            for (name, value), jobs in edits.items()
-            for named in _named(jobs)
-        ]
-    )
+    shown = list(by_hand)
+    shown += [
+        f"condor_qedit {named} {name} {shell_word(value)}"
+        for (name, value), jobs in edits.items()
+        for named in _named(jobs)
+    ]
     for verb, jobs in verbs.items():
         few = len(jobs) <= SHOWN_IDS
         names = [" ".join(map(str, jobs))] if few else _named(jobs)
-        shown += _first_few([f"{verb} {named}" for named in names])
+        shown += [f"{verb} {named}" for named in names]
+    # A part of the edits with a release of all jobs would hold the others again: all or nothing.
+    if len(shown) > SHOWN_COMMANDS:
+        return [f"# {len(shown):,} commands; `condor-advice --json JOBID` has those of each job"]
     return shown
-
-
-def _first_few(lines: list[str]) -> list[str]:
-    if len(lines) <= SHOWN_COMMANDS:
-        return lines
-    return [*lines[:SHOWN_COMMANDS], f"# ... and {len(lines) - SHOWN_COMMANDS:,} more; see --json"]
 
 
 def _named(jobs: Sequence[JobId]) -> list[str]:
