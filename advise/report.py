@@ -7,6 +7,7 @@ than fit on a few screens.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -31,6 +32,13 @@ PIPE_WIDTH = 100
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
+# Somebody held the job on purpose: a chance would mean nothing.
+BY_HAND = (
+    Because.OWNER_HELD,
+    Because.SOMEBODY_ELSE_HELD,
+    Because.SOMEBODY_HELD,
+    Because.ON_PURPOSE,
+)
 LONGEST_WORDS = 20_000  # characters of a sentence, and of a command that can still be pasted
 LONGEST_COMMAND = 100_000
 LONGEST_CONSTRAINT = 2000  # characters of a command
@@ -207,10 +215,14 @@ def _chance(group: Group) -> str:
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
         return "already corrected"
+    if group.first.grounds.reason in BY_HAND:
+        return group.first.because  # nobody's releases tell what a person wants
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
-    shown = f"{group.first.p_success:.0%} would succeed if released as is"
-    return f"{shown} ({low:.0%} to {high:.0%})"
+    # An estimate lies within its interval, also once all three are rounded.
+    percent = min(99, max(1, round(100 * group.first.p_success)))
+    low, high = min(math.floor(100 * low), percent - 1), max(math.ceil(100 * high), percent + 1)
+    return f"{percent}% would succeed if released as is ({low}% to {high}%)"
 
 
 def _when(group: Group, now: datetime) -> str:
