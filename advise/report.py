@@ -7,6 +7,7 @@ words without them.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import textwrap
@@ -30,6 +31,13 @@ __all__ = ["Group", "Style", "commands", "compact_ids", "grouped", "hours", "ran
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
+# Somebody held the job on purpose: a chance would mean nothing.
+BY_HAND = (
+    Because.OWNER_HELD,
+    Because.SOMEBODY_ELSE_HELD,
+    Because.SOMEBODY_HELD,
+    Because.ON_PURPOSE,
+)
 LONGEST_WORDS = 20_000  # characters of a sentence, and of a command that can still be pasted
 LONGEST_COMMAND = 100_000
 LONGEST_CONSTRAINT = 2000  # characters of a command
@@ -198,11 +206,15 @@ def _chance(group: Group) -> str:
     low, high = group.first.interval
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
-        return f"its cause is gone; before that the chance was {chances[0]:.0%}"
+        return "already corrected"
+    if group.first.grounds.reason in BY_HAND:
+        return group.first.because  # nobody's releases tell what a person wants
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
-    shown = f"{group.first.p_success:.0%} would succeed if released as is"
-    return f"{shown} ({low:.0%} to {high:.0%})"
+    # An estimate lies within its interval, also once all three are rounded.
+    percent = min(99, max(1, round(100 * group.first.p_success)))
+    low, high = min(math.floor(100 * low), percent - 1), max(math.ceil(100 * high), percent + 1)
+    return f"{percent}% would succeed if released as is ({low}% to {high}%)"
 
 
 def _when(group: Group, now: datetime) -> str:
@@ -334,25 +346,20 @@ def commands(group: Group) -> list[str]:
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
                 by_hand[command] = None
-    shown = _first_few(list(by_hand))
-    shown += _first_few(
-        [
-            f"condor_qedit {named} {name} {shell_word(value)}"
-            for (name, value), jobs in edits.items()
-            for named in _named(jobs)
-        ]
-    )
+    shown = list(by_hand)
+    shown += [
+        f"condor_qedit {named} {name} {shell_word(value)}"
+        for (name, value), jobs in edits.items()
+        for named in _named(jobs)
+    ]
     for verb, jobs in verbs.items():
         few = len(jobs) <= SHOWN_IDS
         names = [" ".join(map(str, jobs))] if few else _named(jobs)
-        shown += _first_few([f"{verb} {named}" for named in names])
+        shown += [f"{verb} {named}" for named in names]
+    # A part of the edits with a release of all jobs would hold the others again: all or nothing.
+    if len(shown) > SHOWN_COMMANDS:
+        return [f"# {len(shown):,} commands; `condor-advice --json JOBID` has those of each job"]
     return shown
-
-
-def _first_few(lines: list[str]) -> list[str]:
-    if len(lines) <= SHOWN_COMMANDS:
-        return lines
-    return [*lines[:SHOWN_COMMANDS], f"# ... and {len(lines) - SHOWN_COMMANDS:,} more; see --json"]
 
 
 def _named(jobs: Sequence[JobId]) -> list[str]:

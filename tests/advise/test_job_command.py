@@ -70,7 +70,7 @@ def test_one_json_object_per_job_has_what_scripts_rely_on(event_log):
             "evidence", "remedy", "cost",
         } <= set(answer)  # fmt: skip
         assert {"code", "subcode", "reason", "template", "at", "number"} <= set(answer["hold"])
-        assert answer["remedy"]["commands"] == [f"condor_release {answer['job']}"]
+        assert answer["remedy"]["commands"] == []  # the file has to be put there first
 
 
 def test_memory_is_sized_from_what_was_measured(event_log):
