@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.advise.jobids import is_account
+from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
 from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
@@ -107,7 +108,16 @@ def answer(
 
     Return the named jobs that have no answer, with the reason.
     """
-    advices, found = judge(question, explain)
+    try:
+        advices, found = judge(question, explain)
+    except Unreachable as error:
+        if _is_unknown_word(question):
+            raise NoSuchJob(f"no such verb or job id: {question.user!r}; {error}") from error
+        raise
+    if not advices and _is_unknown_word(question):
+        raise NoSuchJob(
+            f"no such verb or job id: {question.user!r}; no held jobs of a user {question.user!r}"
+        )
     if not advices and found.unjudged:
         _print_notes(found.notes)
         return [*found.missing, *found.unjudged]
@@ -151,6 +161,11 @@ def answer(
     if not question.logs and question.number is None:
         remember(advices, question.store)
     return found.missing
+
+
+def _is_unknown_word(question: Question) -> bool:
+    """Tell whether the user was named by a word alone, and this machine has no such account."""
+    return question.bare_word and question.user is not None and not is_account(question.user)
 
 
 def has_whole_clusters(question: Question, found: Found) -> bool:

@@ -8,6 +8,7 @@ import sys
 import click
 
 from condor_advice import __version__
+from condor_advice.advise.jobids import is_account
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.foreign_text import guard_terminal, one_line
 
@@ -40,21 +41,10 @@ def _verb_like(word: str) -> str | None:
     """Return the verb that a misspelt one resembles; its options would only confuse `job`."""
     import difflib
 
-    if not word.isalpha() or _is_account(word):
+    if not word.isalpha() or is_account(word):
         return None
     verbs = [verb for verb in VERBS if verb != "job"]
     return next(iter(difflib.get_close_matches(word, verbs, n=1, cutoff=0.75)), None)
-
-
-def _is_account(name: str) -> bool:
-    """Tell whether a word names an account of this machine; its jobs are meant then."""
-    import pwd
-
-    try:
-        pwd.getpwnam(name)
-    except (KeyError, ValueError):
-        return False
-    return True
 
 
 class Verbs(click.Group):

@@ -48,6 +48,17 @@ def is_user_name(text: str) -> bool:
     return _USER_NAME.fullmatch(text) is not None and not is_job_id(text)
 
 
+def is_account(name: str) -> bool:
+    """Tell whether a word names an account of this machine; its jobs are meant then."""
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
 def _match(text: str) -> re.Match[str] | None:
     return _JOB_ID.fullmatch(re.sub(r"#\d{9,}$", "", text.strip().rstrip(",")))
 

@@ -33,7 +33,9 @@ GAP = "  "
 # Columns: below this width what to do gets a line of its own.
 ONE_LINE_WIDTH = 72
 NARROW, ROOMY = 100, 150
+LEAST_CAUSE, USUAL_CAUSE = 18, 28  # the names of the rules fit into the second
 LONGEST_NAME = 30
+LOST_BY_WORDS = 8  # columns: where a cut between words would lose more, a word is cut
 
 # What a person does about a hold, in a few words; other rules show the start of their remedy.
 SHORT_REMEDIES: Mapping[RuleId, str] = {
@@ -46,7 +48,7 @@ SHORT_REMEDIES: Mapping[RuleId, str] = {
     RuleId.WRONG_ADDRESS: "correct the URL",
     RuleId.OVER_QUOTA: "free some space",
     RuleId.INPUT_FILE_MISSING: "put the file there",
-    RuleId.OUTPUT_FILE_MISSING: "see why it wrote no such file",
+    RuleId.OUTPUT_FILE_MISSING: "see why it is missing",
     RuleId.NO_PERMISSION: "correct the permissions",
     RuleId.OUTPUT_PATH_UNUSABLE: "correct the path of its output",
     RuleId.BAD_FIRST_LINE: "correct the `#!` line",
@@ -57,9 +59,14 @@ SHORT_REMEDIES: Mapping[RuleId, str] = {
     RuleId.CONTAINER_IMAGE: "check the image's name",
     RuleId.INPUT_TOO_LARGE: "list fewer files, or raise its limit",
     RuleId.OUTPUT_TOO_LARGE: "write less, or raise its limit",
-    RuleId.OWN_POLICY: "see what its policy guards against",
+    RuleId.OWN_POLICY: "see what its policy is for",
     RuleId.SITE_POLICY: "ask the staff",
     RuleId.ACCOUNT_OR_VERSION: "ask the staff",
+}
+# What is asked where the rule alone would release.
+UNSURE_WORDS: Mapping[Because, str] = {
+    Because.TOO_LITTLE_KNOWN: "unsure, yours to decide",
+    Because.NO_REMEDY: "a release will probably fail",
 }
 # Rules that cover many causes: only the reason tells the holds apart.
 _BROAD = frozenset({RuleId.UNKNOWN, RuleId.OWN_POLICY, RuleId.SITE_POLICY})
@@ -153,7 +160,11 @@ def rows_of(advices: Iterable[Advice], mine: str | None = None) -> list[Row]:
         rows.setdefault((hidden, advice.verdict, advice.rule.id, *kind), []).append(advice)
     return sorted(
         (
-            Row(tuple(members), bool(key[0]), _owners(members) if len(owners) > 1 else ())
+            Row(
+                tuple(members),
+                bool(key[0]),
+                _owners(members) if mine is None and len(owners) > 1 else (),
+            )
             for key, members in rows.items()
         ),
         key=lambda row: (-len(row.advices), row.first.hold.job),
@@ -231,7 +242,6 @@ def deeds(
     if row.hidden:
         return [Deed(_short_remedy(advice))]
     ids = _ids_for_us(row)
-    details = f"condor-advice {advice.hold.job}"
     if advice.verdict is Verdict.RELEASE:
         return _release(row, whole, ids, now or datetime.now(UTC))
     if advice.verdict is Verdict.REMOVE:
@@ -239,17 +249,18 @@ def deeds(
         command = f"condor_rm {' '.join(map(str, row.jobs))}" if few else ""
         if not few and ids:
             command = f"condor-advice {ids} --apply --remove"
-        return [Deed("", command), Deed("remove it")] if command else [Deed("remove it")]
+        return [*([Deed("", command)] if command else []), Deed("remove it")]
     if advice.verdict is Verdict.FIX and all(
         one.remedy.edits and not one.remedy.by_hand for one in row.advices
     ):
-        words = f"{_edit_words(row)}, then release"
-        if ids:
-            command = f"condor-advice {ids} --apply --fix"
-            return [Deed(_edit_words(row), command), Deed(words)]
-        return [Deed(words)]
-    words = _by_hand(row)
-    return [Deed(words, details), Deed(words)]
+        words = _edit_words(row)
+        commands = [f"condor-advice {ids} --apply --fix"] if ids else []
+        return [
+            *(Deed(words, command) for command in commands),
+            Deed(f"{words}, then release"),
+            Deed(words),
+        ]
+    return [Deed(_by_hand(row))]
 
 
 def _release(row: Row, whole: frozenset[tuple[str, int]], ids: str, now: datetime) -> list[Deed]:
@@ -261,9 +272,11 @@ def _release(row: Row, whole: frozenset[tuple[str, int]], ids: str, now: datetim
         words = f"after {when.strftime('%H:%M' if today else '%H:%M on %d %b')}"
     elif all(one.remedy.gone for one in row.advices):
         words = "the cause is gone"
-    commands = []
+    commands: list[str] = []
     clusters = {(job.access_point, job.cluster) for job in row.jobs}
-    if len(row.advices) == 1:
+    if not all(one.commands for one in row.advices):
+        pass  # a step by hand comes first
+    elif len(row.advices) == 1:
         commands.append(f"condor_release {row.first.hold.job}")
     elif clusters <= whole and len(clusters) <= SHORT_IDS:
         commands.append(f"condor_release {' '.join(str(one[1]) for one in sorted(clusters))}")
@@ -317,9 +330,11 @@ def _by_hand(row: Row) -> str:
     if reason in ASK_STAFF_FIRST or reason is Because.STAFF_HOLD:
         return "ask the staff"
     if advice.rule.id is RuleId.HELD_BY_HAND:
-        mine = reason is Because.OWNER_HELD
-        return "yours to decide" if mine else "ask who held it"
-    if advice.hold.family in PATHS_FAULT:
+        if reason is Because.OWNER_HELD:
+            return "yours to decide"
+        holder = acting_user(advice.hold.reason).split("@")[0]
+        return f"ask {_named(holder) or 'who held it'}"
+    if advice.hold.family in PATHS_FAULT and advice.verdict is Verdict.FIX:
         return _paths_words(row)
     return _short_remedy(advice)
 
@@ -346,6 +361,9 @@ def _paths_words(row: Row) -> str:
 
 
 def _short_remedy(advice: Advice) -> str:
+    if advice.verdict is Verdict.ASK and advice.rule.verdict is Verdict.RELEASE:
+        # The rule's remedy is a release, and that is what nobody is sure of.
+        return UNSURE_WORDS.get(advice.grounds.reason, "look at it first")
     words = SHORT_REMEDIES.get(advice.rule.id)
     return words or re.split(r"[;,(]", advice.rule.remedy)[0].strip()
 
@@ -389,24 +407,28 @@ def _laid_out(
         return []
     margin = 0 if marks is None else 2
     two_lines = style.width < ONE_LINE_WIDTH
+    verdict_width = max(len(verdict.value) for verdict in verdicts)
     count_width = max(len(row.count) for row in rows)
     owner_width = min(12, max(len(row.owner) for row in rows))
     ids_most = 12 if style.width < NARROW else 20 if style.width < ROOMY else 32
     ids = [_fitting_ids(row.jobs, ids_most) if row.jobs else "of others" for row in rows]
     ids_width = max(map(len, ids))
-    fixed = margin + 7 + len(GAP) + count_width + len(GAP) + ids_width + len(GAP)
+    fixed = margin + verdict_width + len(GAP) + count_width + len(GAP) + ids_width + len(GAP)
     fixed += owner_width + len(GAP) if owner_width else 0
     room = max(8, style.width - fixed - (0 if two_lines else len(GAP)))
+    cause_need = max(len(row.cause) for row in rows)
     if two_lines:
-        cause_width = min(room, max(len(row.cause) for row in rows))
+        cause_width = min(room, cause_need)
     else:
-        # The cause takes what it needs, but leaves most of the room to what is to be done.
-        cause_width = min(max(len(row.cause) for row in rows), max(18, room * 2 // 5))
+        # A rule's name is shown whole where the words beside it leave the room for it.
+        words_need = max(len(row.deeds[-1].words) for row in rows)
+        beside_words = min(room - words_need, USUAL_CAUSE)
+        cause_width = min(cause_need, max(LEAST_CAUSE, room * 2 // 5, beside_words))
     lines = []
     for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
         mark = "" if marks is None else _marked(marks[place], style)
         cells = [
-            style.paint(f"{verdict.value:<7}", COLOURS[verdict]),
+            style.paint(verdict.value.ljust(verdict_width), COLOURS[verdict]),
             row.count.rjust(count_width),
             _cut(row.cause, cause_width).ljust(cause_width),
             *([_cut(row.owner, owner_width).ljust(owner_width)] if owner_width else []),
@@ -414,7 +436,9 @@ def _laid_out(
         ]
         if two_lines:
             lines.append((mark + GAP.join(cells)).rstrip())
-            lines.append(" " * (margin + 9) + _fitting_deed(row.deeds, style.width - 9, style))
+            indent = margin + verdict_width + len(GAP)
+            deed = _fitting_deed(row.deeds, style.width - indent, style)
+            lines.append(" " * indent + deed)
         else:
             deed = _fitting_deed(row.deeds, room - cause_width, style)
             lines.append((mark + GAP.join([*cells, deed])).rstrip())
@@ -442,11 +466,13 @@ def _fitting_deed(forms: Sequence[Deed], width: int, style: Style) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    """Cut a text, between words where that loses little."""
     if len(text) <= width:
         return text
-    return textwrap.shorten(text, width, placeholder="...") if " " in text[:width] else (
-        f"{text[: max(0, width - 3)]}..."
-    )  # fmt: skip
+    words = textwrap.shorten(text, width, placeholder="...")
+    if len(words) > width - LOST_BY_WORDS:
+        return words
+    return f"{text[: max(0, width - 3)].rstrip(' ,;:')}..."
 
 
 def _fitting_ids(jobs: Sequence[JobId], width: int) -> str:

@@ -151,8 +151,9 @@ def _block(group: Group, style: Style) -> str:
         held = f"{when}: {shortened(hold.reason) or 'no reason given'}"
         lines.append(_line("held", held, style, limit=4))
         lines += [_line(label, words, style) for label, words in _facts(group, now) if words]
-    sure = "; ".join([_chance(group), *([] if group.hidden else how_sure(advice))])
-    lines.append(_line("sure", sure, style))
+    if advice.grounds.reason not in BY_HAND:  # nobody's releases tell what a person wants
+        sure = "; ".join([_chance(group), *([] if group.hidden else how_sure(advice))])
+        lines.append(_line("sure", sure, style))
     if advice.attributions and not group.hidden:
         lines += _explained(advice, style)
     if cost := _cost(group):
@@ -207,8 +208,6 @@ def _chance(group: Group) -> str:
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
         return "already corrected"
-    if group.first.grounds.reason in BY_HAND:
-        return group.first.because  # nobody's releases tell what a person wants
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
     # An estimate lies within its interval, also once all three are rounded.
@@ -412,9 +411,10 @@ def _totals(
     ]
     held = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
     totals = f"{held}: {', '.join(counts)}; {by or said_by(advices)}."
-    if more:
-        totals += " Details: -v, or name a job."
-    lines = [_wrapped("", totals, style.prose, "  ")]
+    details = " Details: -v, or name a job." if more else ""
+    lines = [_wrapped("", totals + details, style.prose, "  ")]
+    if more and "\n" in lines[0]:
+        lines = [_wrapped("", totals, style.prose, "  "), details.strip()]
     missing: dict[str, int] = {}
     for advice in advices:
         if advice.hold.missing:

@@ -154,6 +154,7 @@ def job(
         everybody=everybody,
         user=user,
         constraint=constraint,
+        bare_word=bool(names) and not logs,
     )
     while True:
         if watch and sys.stdout.isatty() and not as_json:
