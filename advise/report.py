@@ -25,6 +25,7 @@ from condor_advice.advise.terminal_style import Style
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.foreign_text import one_line, shell_word
 from condor_advice.model.held.rules import Verdict
+from condor_advice.preprocess.holds.known import Tally
 
 __all__ = ["Group", "Style", "commands", "compact_ids", "grouped", "hours", "ranges", "report"]
 
@@ -235,6 +236,11 @@ def why(advice: Advice) -> list[str]:
     """Return the reasons for the verdict: what the rule says, then what the job went through."""
     evidence = advice.evidence
     reasons = [advice.rule.why]
+    if evidence.program_clusters:
+        reasons.append(
+            f"{_counted(evidence.program_clusters, 'other submission')} of this program had "
+            "jobs held for it"
+        )
     if evidence.came_back:
         reasons.append(f"this job was held for it {_times(evidence.came_back)} before")
     starts = evidence.starts
@@ -261,20 +267,26 @@ def how_sure(advice: Advice) -> list[str]:
     evidence = advice.evidence
     like = evidence.like
     counts = []
-    if like is not None and like.released:
-        more = "the latest " if like.capped else ""
+    if like is not None and (like.as_is.released or like.changed.released):
         counts.append(
-            f"{like.succeeded:,} of {more}{_jobs(like.released)} held for this reason in the last "
-            f"{_span(like.seconds)} finished after a release"
+            f"of the jobs held for this reason in the last {_span(like.seconds)}, "
+            f"{_came_of(like.as_is, like.changed)}"
         )
     elif like is not None:
         counts.append("no outcome of a release after such a hold is known here yet")
-    if evidence.mates_released:
-        counts.append(
-            f"{evidence.mates_succeeded:,} of {_counted(evidence.mates_released, 'release')} in "
-            "its own cluster worked"
-        )
+    if evidence.mates.released or evidence.mates_changed.released:
+        counts.append(f"in its own cluster, {_came_of(evidence.mates, evidence.mates_changed)}")
     return counts
+
+
+def _came_of(as_is: Tally, changed: Tally) -> str:
+    """Say how many jobs finished: those released as is, and those changed before the release."""
+    parts = []
+    if as_is.released or not changed.released:
+        parts.append(f"{as_is.succeeded:,} of {as_is.released:,} finished after a release as is")
+    if changed.released:
+        parts.append(f"{changed.succeeded:,} of {changed.released:,} after a change")
+    return ", ".join(parts)
 
 
 def _do(group: Group) -> str:

@@ -26,6 +26,7 @@ from condor_advice.advise.site import Site
 from condor_advice.gather.events import JobId
 from condor_advice.model.held.rules import Verdict, rule_for
 from condor_advice.preprocess.holds.hold_reasons import HOLD_REASONS, HoldReason, RemedyKey
+from condor_advice.preprocess.holds.known import Tally
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOTHING = np.empty(0, np.float32)
@@ -45,8 +46,9 @@ def held(code: int, subcode: int, reason: str, **ad: Any) -> Hold:
 
 def evidence(**values: Any) -> Evidence:
     nothing: dict[str, Any] = {
-        "like": None, "came_back": 0, "starts": None, "releases": None, "mates_succeeded": 0,
-        "mates_released": 0, "point_holds": None, "point_starts": None, "point_share": None,
+        "like": None, "came_back": 0, "starts": None, "releases": None, "mates": Tally(),
+        "mates_changed": Tally(), "program_clusters": 0, "program": Tally(),
+        "point_holds": None, "point_starts": None, "point_share": None,
         "point_start_share": None,
     }  # fmt: skip
     return Evidence(**nothing | values)
