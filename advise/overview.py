@@ -363,7 +363,8 @@ def _paths_words(row: Row) -> str:
 def _short_remedy(advice: Advice) -> str:
     if advice.verdict is Verdict.ASK and advice.rule.verdict is Verdict.RELEASE:
         # The rule's remedy is a release, and that is what nobody is sure of.
-        return UNSURE_WORDS.get(advice.grounds.reason, "look at it first")
+        reason = advice.grounds.reason
+        return UNSURE_WORDS.get(reason, "look at it first") if isinstance(reason, Because) else ""
     words = SHORT_REMEDIES.get(advice.rule.id)
     return words or re.split(r"[;,(]", advice.rule.remedy)[0].strip()
 
