@@ -346,7 +346,11 @@ class Adviser:
         """Return the remedy in the form that the verdict asks for."""
         if because in ASK_STAFF_FIRST:
             whom = self.site.contact or "the staff"
-            return replace(remedy, text=f"ask {whom} first; then {remedy.text}")
+            return replace(remedy, text=f"ask {whom} first; then {remedy.text}", commands=())
+        if verdict is Verdict.ASK:
+            # The decision comes first, so a release is not there to be pasted.
+            kept = tuple(c for c in remedy.commands if c != release_command(hold))
+            return replace(remedy, commands=kept)
         if verdict is Verdict.RELEASE and not remedy.gone:
             return later(hold, rule, self.site, self._now) if _passes(hold, rule) else Remedy(
                 "release it", (release_command(hold),), rule.source
