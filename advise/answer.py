@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from condor_advice.advise.jobids import is_account
@@ -35,6 +37,7 @@ def advise_on(
     store: str | os.PathLike[str] | None = None,
     access_point: str | None = None,
     hold: int | None = None,
+    at: datetime | None = None,
     zone: str | None = None,
     explain: bool = False,
 ) -> Advice:
@@ -50,6 +53,8 @@ def advise_on(
         store: The store to answer from, without asking the schedd.
         access_point: The schedd's name, if it is not the local one.
         hold: Judge the job's N-th hold by what was known then; by default, its last hold.
+        at: Judge the hold that the job was in at this moment by what was known right before it;
+            by default, now. It has a time zone.
         zone: Time zone of logs that carry local time; by default, the machine's.
         explain: Fill `Advice.attributions` with what contributed to the probability.
 
@@ -66,6 +71,8 @@ def advise_on(
         raise UsageError("`logs` and `store` exclude each other")
     if hold is not None and hold < 1:
         raise UsageError(f"hold={hold}: a job's first hold is number 1")
+    if at is not None:
+        check_moment(at, hold)
     wanted = parse_job_id(job_id)
     if wanted.first is None or wanted.last != wanted.first:
         raise UsageError(f"{job_id!r} may mean several jobs; name one job, as in 1234.7")
@@ -81,6 +88,7 @@ def advise_on(
         logs=tuple(os.fspath(path) for path in paths),
         store=None if store is None else os.fspath(store),
         number=hold,
+        at=at,
         zone=zone,
     )
     advices, found = judge(question, explain)
@@ -168,9 +176,19 @@ def _is_unknown_word(question: Question) -> bool:
     return question.bare_word and question.user is not None and not is_account(question.user)
 
 
+def check_moment(at: datetime, hold: int | None) -> None:
+    """Refuse a moment that nothing can be asked as of."""
+    if hold is not None:
+        raise UsageError("a moment and a hold's number exclude each other; name one of them")
+    if at.tzinfo is None:
+        raise UsageError(f"{at.isoformat(' ')} has no time zone; add one, as in +00:00")
+    if at.timestamp() > time.time():
+        raise UsageError(f"{at.isoformat(' ')} is in the future; nothing is known of it yet")
+
+
 def has_whole_clusters(question: Question, found: Found) -> bool:
     """Tell whether the answer has all held jobs of each cluster in it, as the queue is now."""
-    elsewhere = question.logs or question.store is not None or question.number is not None
+    elsewhere = question.logs or question.store is not None or question.is_of_the_past
     narrowed = question.constraint is not None or any(
         jobs.first is not None for jobs in question.wanted
     )
@@ -189,7 +207,13 @@ def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Foun
     try:
         if not found.holds:
             return [], found
-        adviser = Adviser(_model(found.notes), site, as_of_hold=question.number is not None)
+        adviser = Adviser(
+            _model(found.notes),
+            site,
+            as_of_hold=question.number is not None,
+            at=question.at,
+            now=question.at,
+        )
         advices, failed = adviser.advise_each(found.holds, explain)
         mine = caller() if found.private else None
         named = [(hold, error) for hold, error in failed if mine in (None, hold.owner)]

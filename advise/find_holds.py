@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,11 +66,34 @@ class Question:
     logs: tuple[str, ...] = ()
     store: str | None = None
     number: int | None = None
+    at: datetime | None = None  # ask as of right before this moment
     zone: str | None = None
     everybody: bool = False
     user: str | None = None
     constraint: str | None = None
     bare_word: bool = False  # `user` was given without --user, and may be a typing error
+
+    @property
+    def is_of_the_past(self) -> bool:
+        """Tell whether it asks about an earlier hold or an earlier moment."""
+        return self.number is not None or self.at is not None
+
+    @property
+    def at_us(self) -> int | None:
+        """The moment to ask as of, in microseconds since the epoch."""
+        return None if self.at is None else round(self.at.timestamp() * 1e6)
+
+    def means(self, episode: KeptEpisode) -> bool:
+        """Tell whether an episode is the hold of its job that the question is about."""
+        if self.at_us is not None:
+            return episode.is_held_before(self.at_us)
+        return episode.is_open if self.number is None else episode.number == self.number
+
+    def without_hold(self) -> str:
+        """Say that a job does not have the hold that the question is about."""
+        if self.at is not None:
+            return f"was not on hold at {self.at.isoformat(' ')}"
+        return "is not on hold" if self.number is None else f"has no hold number {self.number}"
 
 
 @dataclass(slots=True)
@@ -237,25 +261,27 @@ def _chosen(
     owner: str | None = None,
 ) -> list[Hold]:
     """Return the hold to judge for each wanted job, in the order of the question."""
-    number = question.number
+    past = question.is_of_the_past
     if not question.wanted:
-        every = kept.open_holds(owner) if number is None else kept.numbered_holds(number, owner)
-        return [hold_of_episode(episode, kept, number is not None) for episode in every]
+        if question.at_us is not None:
+            every = kept.holds_before(question.at_us, owner)
+        elif question.number is not None:
+            every = kept.numbered_holds(question.number, owner)
+        else:
+            every = kept.open_holds(owner)
+        return [hold_of_episode(episode, kept, past) for episode in every]
     holds: list[Hold] = []
     for jobs in question.wanted:
         last = MOST_PROCS if jobs.first is None else jobs.last or jobs.first
         every = kept.holds_of(jobs.cluster, jobs.first or 0, last, jobs.access_point)
-        if number is None:
-            latest: dict[JobId, KeptEpisode] = {episode.job: episode for episode in every}
-            chosen = [episode for episode in latest.values() if episode.is_open]
-        else:
-            chosen = [episode for episode in every if episode.number == number]
+        meant = [episode for episode in every if question.means(episode)]
+        chosen = list({episode.job: episode for episode in meant}.values())
         if not chosen:
-            problem = f"has no hold number {number}" if number else "is not on hold"
+            problem = question.without_hold()
             if not every and not is_known(jobs):
                 problem = "not found; check the id, or name its --log"
             missing.append(f"job {jobs}: {problem}")
-        holds += [hold_of_episode(episode, kept, number is not None) for episode in chosen]
+        holds += [hold_of_episode(episode, kept, past) for episode in chosen]
     return holds
 
 
@@ -273,15 +299,15 @@ def _from_schedd(question: Question, site: Site) -> Found:
     except Unreachable as error:
         return _without_schedd(question, site, error)
     kept = _default_store(found, site)
-    if question.number is not None:
+    if question.is_of_the_past:
         for job in live:
-            earlier = _earlier(job, question.number, kept)
+            earlier = _earlier(job, question, kept)
             if earlier is not None:
                 found.holds.append(earlier)
             else:
                 found.missing.append(
-                    f"job {job.job}: neither the store nor its log has its hold number "
-                    f"{question.number}"
+                    f"job {job.job}: {question.without_hold()}, as far as the store and its log "
+                    "tell"
                 )
     else:
         found.holds = _join(live, kept, found.unjudged)
@@ -325,7 +351,9 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
             )
             continue
         held = [
-            live for live in queued if live.ad.get("JobStatus") == JobStatus.HELD or question.number
+            live
+            for live in queued
+            if live.ad.get("JobStatus") == JobStatus.HELD or question.is_of_the_past
         ]
         if not held:
             status = STATUS_WORDS.get(int(queued[0].ad.get("JobStatus", 0)), "in another state")
@@ -469,20 +497,21 @@ def _own_log(path: str, access_point: str) -> KeptEpisodes | None:
     return kept if kept.last_us is not None else None
 
 
-def _earlier(live: LiveJob, number: int, kept: KeptEpisodes | None) -> Hold | None:
+def _earlier(live: LiveJob, question: Question, kept: KeptEpisodes | None) -> Hold | None:
     """Return an earlier hold of a live job; None if neither store nor log has it."""
     job = live.job
     if kept is not None:
-        episode = kept.find(job.cluster, job.proc, number, job.access_point)
-        if episode is not None:
-            return hold_of_episode(episode, kept, past=True)
+        for episode in kept.holds_of(job.cluster, job.proc, job.proc, job.access_point):
+            if question.means(episode):
+                return hold_of_episode(episode, kept, past=True)
     path = live.ad.get("UserLog")
     if path:
         full = os.path.join(str(live.ad.get("Iwd", "")), str(path))
         own = _own_log(full, job.access_point)
-        episode = own.find(job.cluster, job.proc, number) if own else None
-        if own and episode is not None:
-            return hold_of_episode(episode, own, past=True)
+        if own is not None:
+            for episode in own.holds_of(job.cluster, job.proc, job.proc):
+                if question.means(episode):
+                    return hold_of_episode(episode, own, past=True)
     return None
 
 

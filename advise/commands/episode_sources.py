@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +68,22 @@ def _in_time(data: HeldData, begin: int | None, end: int | None) -> HeldData:
     return data if keep.all() else data.take(np.flatnonzero(keep))
 
 
-def moment(text: str) -> int:
-    """Convert a date, a time, or how long ago ("30d") to microseconds since the epoch."""
-    if text[:-1].isdigit() and text[-1] in "dhw":
-        seconds = int(text[:-1]) * {"h": 3600, "d": 86400, "w": 7 * 86400}[text[-1]]
+def moment(text: str, zone: tzinfo = UTC) -> int:
+    """Convert a date, a time, or how long ago ("30d") to microseconds since the epoch.
+
+    A time that names no zone is in `zone`.
+    """
+    if text[:-1].isdigit() and text[-1] in "mhdw":
+        seconds = int(text[:-1]) * {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}[text[-1]]
         return int((datetime.now(UTC).timestamp() - seconds) * 1e6)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
             f"{text!r} is not a time; write a date (2026-11-16), a time (2026-11-16T08:00), or how "
-            "long ago (30d, 12h, 2w)"
+            "long ago (20m, 12h, 30d, 2w)"
         ) from None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    when = when if when.tzinfo else when.replace(tzinfo=zone)
     return int(when.timestamp() * 1e6)
 
 

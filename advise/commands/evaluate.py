@@ -155,7 +155,8 @@ _REPLAY_SHOWN = {
 
 
 def _print_replay(results: dict[str, Any]) -> None:
-    logs = ", ".join(one_line(log, 60) for log in results["sources"])
+    sources = results["sources"]
+    logs = one_line(sources[0], 60) if len(sources) == 1 else f"{len(sources):,} logs"
     click.echo(
         f"{results['model']} on {logs}: {results['releases']:,} releases, "
         f"{results['n_test']:,} of them as is and with a known outcome"

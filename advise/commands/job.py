@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,6 +91,12 @@ class Unnamed(click.Command):
     metavar="N",
     help="Judge each job's N-th hold by what was known then. [default: the last]",
 )
+@click.option(
+    "--at",
+    metavar="WHEN",
+    help="Ask as of a moment: a date, a time (2026-11-16T08:00), or how long ago (20m, 12h, 3d). "
+    "[default: now]",
+)
 @zone_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per job.")
 @click.option(
@@ -106,6 +113,7 @@ def job(
     user: str | None,
     constraint: str | None,
     number: int | None,
+    at: str | None,
     zone: str | None,
     as_json: bool,
     explain: bool,
@@ -141,7 +149,15 @@ def job(
         job_ids = tuple(word for word in job_ids if word not in more)
         logs += more
     acting = Acting(acts, yes, confidence, fix, remove, quiet=as_json)
-    acting.check(log=logs, store=store, hold=number)
+    acting.check(log=logs, store=store, hold=number, at=at)
+    moment = None if at is None else _moment(at, number, zone)
+    if at is not None and watch:
+        raise UsageError("--at asks about a moment, and --watch about now; name one of them")
+    if at is not None and not (job_ids or logs or store):
+        raise UsageError(
+            "the schedd knows which jobs are on hold now, not at another time; with --at, name "
+            "job ids, a --log or a --store"
+        )
     from condor_advice.advise.answer import answer
     from condor_advice.advise.find_holds import Question
 
@@ -150,6 +166,7 @@ def job(
         logs=logs,
         store=store,
         number=number,
+        at=moment,
         zone=zone,
         everybody=everybody,
         user=user,
@@ -166,3 +183,14 @@ def job(
             acting.finish()
             return
         time.sleep(WATCH_SECONDS)
+
+
+def _moment(text: str, number: int | None, zone: str | None) -> datetime:
+    """Convert what --at says; a time without a zone is in that of the logs."""
+    from condor_advice.advise.answer import check_moment
+    from condor_advice.advise.commands.episode_sources import moment
+    from condor_advice.gather.clock import find_zone
+
+    at = datetime.fromtimestamp(moment(text, find_zone(zone)) / 1e6, UTC)
+    check_moment(at, number)
+    return at

@@ -167,6 +167,11 @@ class KeptEpisode:
         """Tell whether the job is still on hold, as far as its events tell."""
         return self.decided_us is None and self.released_us is None
 
+    def is_held_before(self, time_us: int) -> bool:
+        """Tell whether the job was in this hold right before a time."""
+        ends = [end for end in (self.released_us, self.decided_us) if end is not None]
+        return self.time_us < time_us <= min(ends, default=time_us)
+
 
 class _Memory:
     """Tables that no file has."""
@@ -507,6 +512,15 @@ class KeptEpisodes:
         if owner is not None:
             where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
         return self._select(f"{where} ORDER BY job", () if owner is None else (owner,))
+
+    def holds_before(self, time_us: int, owner: str | None = None) -> list[KeptEpisode]:
+        """Return the holds that jobs were in right before a time; reads all episodes."""
+        where = "time < ? AND (decided < 0 OR decided >= ?) AND (released < 0 OR released >= ?)"
+        values: tuple[object, ...] = (time_us, time_us, time_us)
+        if owner is not None:
+            where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
+            values += (owner,)
+        return self._select(f"{where} ORDER BY job", values)
 
     def every_hold(self) -> list[KeptEpisode]:
         """Return all holds, in the order of `samples`."""

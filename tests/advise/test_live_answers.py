@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,31 @@ def test_a_range_may_be_longer_than_the_cluster(
     assert time.monotonic() - began < 5
 
 
+def test_a_live_job_is_asked_about_as_of_a_moment_of_an_earlier_hold(
+    answer: Callable[..., Any],
+    ask: Callable[..., Any],
+    hold: Callable[..., int],
+    pool: Pool,
+    tmp_path: Path,
+) -> None:
+    job = f"{hold()}.0"
+    [first] = answer(job)
+    held = datetime.fromisoformat(first["hold"]["at"])
+    while datetime.now(UTC) < held + timedelta(seconds=2):
+        time.sleep(0.1)
+    pool.run("condor_release", job)
+    deadline = time.monotonic() + 120
+    while (tmp_path / "jobs.log").read_text().count("\n012 (") < 2:
+        assert time.monotonic() < deadline, "the job was not held again"
+        time.sleep(0.2)
+    [then] = answer(job, "--at", (held + timedelta(seconds=1)).isoformat())
+    assert then["hold"]["number"] == 1
+    assert then["hold"]["at"] == first["hold"]["at"]
+    done = ask(job, "--at", held.isoformat())
+    assert done.returncode == 3
+    assert f"job {job}: was not on hold at" in done.stderr
+
+
 def test_errors_name_the_job_and_have_their_status(
     ask: Callable[..., Any], pool: Pool, tmp_path: Path, hold: Callable[..., int]
 ) -> None:
@@ -198,7 +224,7 @@ def test_errors_name_the_job_and_have_their_status(
         (
             [f"{held}.0", "--hold", "7"],
             3,
-            f"job {held}.0: neither the store nor its log has its hold number 7",
+            f"job {held}.0: has no hold number 7, as far as the store and its log tell",
         ),
         (["12x"], 2, "'12x' is not a job id"),
         (["ap1#1.0", "ap2#1.0"], 2, "several access points"),
