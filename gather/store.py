@@ -15,7 +15,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +157,16 @@ class Piece:
     columns: EventColumns
 
 
+@dataclass(frozen=True, slots=True)
+class LogNews:
+    """A log with stored events that a reader of the store has not seen yet."""
+
+    log: str
+    access_point: str
+    first_us: int | None  # no unseen event is earlier
+    events: int  # in the first piece with unseen events
+
+
 class StoreUnreachable(Unreachable):
     """The store cannot be opened, read or written."""
 
@@ -235,6 +245,7 @@ class Store:
                 self._lock.release()
             raise
         self._compress: Any = None
+        self.events_added = 0  # by this process
         self.fresh: FreshBlocks | None = None  # set by a reader that wants blocks from memory
         self._file = _inode(self.path)
 
@@ -335,6 +346,7 @@ class Store:
                 "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [_values(gap) for gap in gaps],
             )
+        self.events_added += 0 if columns is None else len(columns)
         if block is not None and self.fresh is not None:
             self.fresh.add(cursor.log, block)
 
@@ -533,15 +545,49 @@ class Store:
             row = self._db.execute("SELECT id FROM logs WHERE path = ?", (log,)).fetchone()
             return self._position(row[0]) if row else STORE_START
 
+    def news(self, after: Mapping[str, StorePosition]) -> list[LogNews]:
+        """Return the logs, by name, with events behind the positions that a reader has reached.
+
+        Of each log only its last two pieces are looked up, however many there are.
+        """
+        with self._translated():
+            ends = self._db.execute(
+                "SELECT logs.id, path, access_point, pieces.id, pieces.events, (SELECT max(id)"
+                " FROM pieces AS earlier WHERE earlier.log = logs.id AND earlier.id < pieces.id)"
+                " FROM logs JOIN pieces ON pieces.id ="
+                " (SELECT max(id) FROM pieces AS last WHERE last.log = logs.id) ORDER BY path"
+            )
+            news = []
+            for number, log, access_point, _, events, previous in ends:
+                position = after.get(log, STORE_START)
+                if position == (previous or 0, events):
+                    continue
+                row = self._db.execute(
+                    "SELECT first_us, events FROM pieces WHERE log = ? AND id > ?"
+                    " ORDER BY id LIMIT 1",
+                    (number, position[0]),
+                ).fetchone()
+                news.append(LogNews(log, access_point, *(row or (None, 0))))
+            return news
+
+    def has_other_logs(self, log: str) -> bool:
+        """Tell whether the store has a log besides this one."""
+        return bool(self.rows("SELECT 1 FROM logs WHERE path <> ? LIMIT 1", (log,)))
+
     def pieces(self, after: int = 0, log: str | None = None) -> Iterator[Piece]:
         """Yield the stored pieces in the order they were stored, one in memory at a time.
 
         The last piece of a log may still grow: to read it again, pass the id before its own.
         """
+        # With its number a log's pieces are found by their index, without a look at the others.
+        numbers = [] if log is None else self.rows("SELECT id FROM logs WHERE path = ?", (log,))
+        if log is not None and not numbers:
+            return
+        chosen = "" if log is None else "pieces.log = ? AND "
+        values = [number for (number,) in numbers]
         while True:
             pieces = self._piece_rows(
-                "pieces.id > ? AND (? IS NULL OR logs.path = ?) ORDER BY pieces.id LIMIT 1",
-                (after, log, log),
+                f"{chosen}pieces.id > ? ORDER BY pieces.id LIMIT 1", (*values, after)
             )
             if not pieces:
                 return

@@ -226,6 +226,11 @@ class KeptEpisodes:
             self.behind = stop() or (timeline.settled and time.monotonic() > late)
             return self.behind
 
+        def stopped() -> bool:
+            self.behind = self.behind or stop()
+            return self.behind
+
+        timeline.stop = stopped
         return self._write_all(stream, timeline, final, end)
 
     def _write_all(
