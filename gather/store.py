@@ -17,14 +17,15 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.events import MAX_TYPE
 from condor_advice.gather.files import UnsafeFile, check_trusted, open_lock, private_directory
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 from condor_advice.gather.words import distinct
@@ -183,10 +184,65 @@ class StoreDamaged(StoreUnreachable):
     """The file is not a store, or is damaged."""
 
 
-class _DamagedPiece(sqlite3.DatabaseError):
+class DamagedValue(sqlite3.DatabaseError):
     """Damage inside a value, which SQLite does not detect."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+# What code raises that decodes a damaged value.
+UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "bytes": (bytes,), "int": (int,), "float": (int, float), "bool": (int,),
+    "None": (type(None),),
+}  # fmt: skip
+FIRST_MOMENT, LAST_MOMENT = -62135596800.0, 253402300799.0  # the years 1 to 9999
+_Record = TypeVar("_Record")
+
+
+def checked(record: type[_Record], row: Sequence[Any]) -> _Record:
+    """Return a row as a record whose values have the types of its fields.
+
+    SQLite stores a type with each value, so that damage may turn a number into a text.
+    """
+    for column, value in zip(fields(record), row, strict=True):  # type: ignore[arg-type]
+        kinds = tuple(kind for name in str(column.type).split(" | ") for kind in _KINDS[name])
+        moment = value if column.name == "at" or column.name.endswith("_at") else 0
+        if not isinstance(value, kinds) or (
+            isinstance(moment, int | float) and not FIRST_MOMENT <= moment <= LAST_MOMENT
+        ):
+            raise DamagedValue(f"{value!r:.40} as {column.name}")
+    return record(*row)
+
+
+def checked_counts(rows: Iterable[tuple[Any, Any]], key: type) -> dict[Any, int]:
+    """Return counts by their key, which has one type."""
+    counts = dict(rows)
+    for what, count in counts.items():
+        if not isinstance(what, key) or not isinstance(count, int) or count < 0:
+            raise DamagedValue(f"{count!r:.40} as a count of {what!r:.40}")
+    return counts
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error of SQLite means that its file is damaged, or is not of SQLite."""
+    if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError):
+        # Our own tables and columns are gone, a text is no text, or an index disagrees.
+        known = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        return code in (*known, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return damaged or isinstance(error, UnicodeDecodeError)
+
+
+def damage_message(path: Path, error: Exception) -> str:
+    """Say that a file is damaged, and what to do."""
+    why = f"{type(error).__name__}: {error}" if isinstance(error, UNDECODABLE) else str(error)
+    return (
+        f"{path}: not a store, or damaged ({why:.160}); restore it from a backup, or move "
+        "it away and gather the logs again"
+    )
 
 
 def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
@@ -328,6 +384,17 @@ class Store:
         # SQLite quotes what is damaged, and that need not be text.
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _explain(self.path, error) from error
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Report values that cannot be decoded as damage; SQLite keeps no checksums.
+
+        For code that only turns rows of the store into values: anywhere else it would hide a bug.
+        """
+        try:
+            yield
+        except (*UNDECODABLE, DamagedValue) as error:
+            raise StoreDamaged(damage_message(self.path, error)) from error
 
     # Writing.
 
@@ -492,7 +559,7 @@ class Store:
             rows = self._db.execute(
                 "SELECT type, sum(events) FROM event_counts GROUP BY type ORDER BY type"
             )
-            return dict(rows.fetchall())
+            return _event_counts(rows.fetchall())
 
     def logs(self) -> list[LogStatus]:
         """Return the status of each log."""
@@ -511,9 +578,9 @@ class Store:
                 statuses.append(
                     LogStatus(
                         _cursor(row),
-                        dict(events.fetchall()),
-                        dict(oddities.fetchall()),
-                        None if last is None else last / 1e6,
+                        _event_counts(events.fetchall()),
+                        checked_counts(oddities.fetchall(), str),
+                        None if last is None else microseconds(last) / 1e6,
                     )
                 )
             return statuses
@@ -528,7 +595,7 @@ class Store:
                 " (SELECT id FROM logs WHERE path = ?) ORDER BY id LIMIT ?",
                 (log, limit),
             )
-            return [Oddity(*row) for row in rows]
+            return [checked(Oddity, row) for row in rows]
 
     def gaps(self) -> list[Gap]:
         """Return all gaps."""
@@ -537,7 +604,7 @@ class Store:
                 "SELECT log, found_at, reason, bytes_lost, events_lost, after_sequence,"
                 " before_sequence FROM gaps ORDER BY id"
             )
-            return [Gap(*row) for row in rows]
+            return [checked(Gap, row) for row in rows]
 
     def end_of(self, log: str) -> StorePosition:
         """Return the position after the last stored event of a log."""
@@ -658,7 +725,21 @@ _COLUMN_TYPES = (
 
 
 def _cursor(row: Sequence[Any]) -> Cursor:
-    return Cursor(*row)
+    return checked(Cursor, row)
+
+
+def _event_counts(rows: Iterable[tuple[Any, Any]]) -> dict[int, int]:
+    counts = checked_counts(rows, int)
+    if any(not 0 <= kind <= MAX_TYPE for kind in counts):
+        raise DamagedValue(f"{max(counts, key=abs)} as an event type")
+    return counts
+
+
+def microseconds(value: object) -> int:
+    """Return a time in microseconds; no date can show what is outside of the years 1 to 9999."""
+    if not isinstance(value, int) or not FIRST_MOMENT <= value / 1e6 <= LAST_MOMENT:
+        raise DamagedValue(f"{value!r:.40} as a time")
+    return value
 
 
 def _values(record: Cursor | Gap) -> tuple[Any, ...]:
@@ -688,7 +769,7 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
     try:
         raw, data = expand(packed), expand(text)
     except zstandard.ZstdError as error:
-        raise _DamagedPiece(str(error)) from error
+        raise DamagedValue(str(error)) from error
     count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
     columns: dict[str, Any] = {}
     at = 0
@@ -751,11 +832,8 @@ def _create_private(path: Path) -> None:
 
 def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> AdviceError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-    if damaged or isinstance(error, UnicodeDecodeError):
-        return StoreDamaged(
-            f"{path}: not a store, or damaged ({error}); move it away and gather the logs again"
-        )
+    if is_damage(error):
+        return StoreDamaged(damage_message(path, error))
     if code == sqlite3.SQLITE_FULL:
         return StoreUnreachable(
             f"{path}: the disk is full; nothing was lost or partly written: free some space, "

@@ -19,17 +19,17 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId
-from condor_advice.gather.store import Store
+from condor_advice.gather.store import Store, microseconds
 from condor_advice.preprocess.holds.job_numbers import cluster_of, job_number, job_parts
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream, Finished
     from condor_advice.preprocess.holds.timeline import Timeline
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
@@ -168,6 +170,18 @@ class _Memory:
         self._db.execute("BEGIN")
         yield self._db
         self._db.execute("COMMIT")
+
+
+def _decoded(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Report what a method of KeptEpisodes cannot decode as damage of its store."""
+
+    @wraps(method)
+    def decode(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        kept = cast(KeptEpisodes, args[0])
+        with nullcontext() if kept._store is None else kept._store.decoding():
+            return method(*args, **kwargs)
+
+    return decode
 
 
 class KeptEpisodes:
@@ -423,6 +437,7 @@ class KeptEpisodes:
         return bool(self._tables.rows("SELECT 1 FROM sqlite_master WHERE name = 'kept_pass'"))
 
     @cached_property
+    @_decoded
     def ready(self) -> bool:
         """Tell whether there is anything kept that this version can read."""
         if not self._has_tables():
@@ -431,6 +446,7 @@ class KeptEpisodes:
         return bool(saved) and saved[0][0].split(" ")[0] == str(KEPT_VERSION)
 
     @cached_property
+    @_decoded
     def _shape(self) -> tuple[tuple[str, ...], int]:
         [[names, width]] = self._tables.rows("SELECT features, step_width FROM kept_pass")
         return tuple(json.loads(names)), int(width)
@@ -440,18 +456,21 @@ class KeptEpisodes:
         """Names of the features, in their order."""
         return self._shape[0]
 
+    @_decoded
     def taken_up(self) -> tuple[float | None, float]:
         """Return when the last event happened that was taken up, and when that was done."""
         [[last, at]] = self._tables.rows("SELECT last_us, taken_up_at FROM kept_pass")
         return None if last is None else last / 1e6, float(at)
 
     @cached_property
+    @_decoded
     def last_us(self) -> int | None:
         """When the last event happened that was taken up, in microseconds."""
         [[last]] = self._tables.rows("SELECT last_us FROM kept_pass")
         return None if last is None else int(last)
 
     @cached_property
+    @_decoded
     def access_points(self) -> dict[int, str]:
         """The access points by their number."""
         names = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
@@ -502,6 +521,7 @@ class KeptEpisodes:
         """Tell whether the events say whose jobs they are of."""
         return bool(self._tables.rows("SELECT 1 FROM kept_names WHERE kind = 'owner' LIMIT 1"))
 
+    @_decoded
     def latest_of(self, jobs: Iterable[JobId]) -> dict[JobId, KeptEpisode]:
         """Return the last hold of each of these jobs that has any."""
         asked: dict[int, JobId] = {}
@@ -518,6 +538,7 @@ class KeptEpisodes:
                 episodes[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
         return episodes
 
+    @_decoded
     def like_cases(
         self, template_id: int, until_us: int, seconds: float, before: int | None = None
     ) -> LikeCases:
@@ -540,6 +561,7 @@ class KeptEpisodes:
         good = sum(outcome == 0 for (outcome,) in rows)
         return LikeCases(len(rows), good, seconds, len(rows) == MOST_LIKE_CASES)
 
+    @_decoded
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
         for key in kin:
@@ -572,6 +594,7 @@ class KeptEpisodes:
         """
         return self.memory_of_kin([OVERRUN])
 
+    @_decoded
     def since_newest(self, count: int) -> float | None:
         """Return since when there are so many holds, to ask `samples` for no more; None: fewer."""
         times = self._tables.rows(
@@ -579,6 +602,7 @@ class KeptEpisodes:
         )
         return times[0][0] / 1e6 if times else None
 
+    @_decoded
     def samples(self, since: float | None = None, until: float | None = None) -> Samples:
         """Return the episodes held in [since, until), as the pass gives them."""
         from condor_advice.preprocess.holds.samples import Samples
@@ -619,6 +643,7 @@ class KeptEpisodes:
         numbers = self._points_called(access_point)
         return [int(job_number(number, cluster, proc)) for number in numbers]
 
+    @_decoded
     def _points_called(self, name: str | None) -> list[int]:
         """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
         known = self.access_points
@@ -633,6 +658,7 @@ class KeptEpisodes:
             if full.split("@")[-1] == host or full.split("@")[-1].startswith(f"{host}.")
         ]
 
+    @_decoded
     def _select(self, where: str, values: Sequence[object]) -> list[KeptEpisode]:
         rows = self._tables.rows(
             "SELECT kept_episodes.*,"
@@ -661,7 +687,7 @@ class KeptEpisodes:
             job=job,
             kin=(kin, row[12]) if row[12] else (kin,),
             number=row[2],
-            time_us=row[3],
+            time_us=microseconds(row[3]),
             sequence=row[4],
             code=row[5] if row[5] >= 0 else None,
             subcode=row[6] if row[5] >= 0 else None,
@@ -672,8 +698,8 @@ class KeptEpisodes:
             owner=row[23] or "",
             reason=row[17],
             outcome=row[13],
-            released_us=row[14] if row[14] >= 0 else None,
-            decided_us=row[15] if row[15] >= 0 else None,
+            released_us=microseconds(row[14]) if row[14] >= 0 else None,
+            decided_us=microseconds(row[15]) if row[15] >= 0 else None,
             features=features,
             steps=steps,
         )
@@ -756,9 +782,11 @@ def pack_steps(steps: Floats, offsets: Ints) -> list[bytes]:
 def unpack_steps(packed: Sequence[bytes], lengths: Sequence[int], width: int) -> Floats:
     """Return the steps of all episodes, one after the other; axes: (step, feature)."""
     size = (width + 7) // 8
+    pairs = list(zip(packed, lengths, strict=True))
+    if any(not 0 <= n * size <= len(one) for one, n in pairs):
+        raise ValueError("steps are cut short")
     words = np.zeros((sum(lengths), width), np.uint32)
     if len(packed):
-        pairs = list(zip(packed, lengths, strict=True))
         masks = np.frombuffer(b"".join(one[: n * size] for one, n in pairs), np.uint8)
         bits = np.unpackbits(masks.reshape(-1, size), axis=1, count=width).view(bool)
         words[bits] = np.frombuffer(b"".join(one[n * size :] for one, n in pairs), np.uint32)
