@@ -31,6 +31,7 @@ from condor_advice.advise.remedies import (
 from condor_advice.advise.site import Site
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import HoldCode
+from condor_advice.model.held.evidence_rows import EvidenceTensors
 from condor_advice.model.held.rules import Rule, RuleId, Verdict, posterior, rule_for
 from condor_advice.preprocess.holds.hold_reasons import acting_user
 
@@ -38,12 +39,18 @@ if TYPE_CHECKING:
     from condor_advice.gather.ledger import GivenAdvice
     from condor_advice.model.held.model import HeldModel
     from condor_advice.model.held.parts import Attribution
+    from condor_advice.preprocess.holds.episode_store import KeptEpisodes
+    from condor_advice.preprocess.holds.evidence import Evidence as KnownEvidence
+    from condor_advice.preprocess.holds.evidence import Occlusion
+    from condor_advice.preprocess.holds.facts import Moment
 
 # Without a model's own threshold, release what is more likely to succeed than not.
 RELEASE_ABOVE = 0.5
 NO_CHANCE_SUFFICES = 1.1  # stands for a model that has no threshold of high precision
 # A job that came back with a chance below this is not worth another release.
 HOPELESS = 0.1
+# With more holds than this, the evidence about like ones is looked up once.
+MOST_ALONE = 500
 # The rules for holds that administrators set, or that only they can mend.
 STAFF_RULES = frozenset({RuleId.SITE_POLICY, RuleId.ACCOUNT_OR_VERSION})
 
@@ -161,11 +168,12 @@ class Adviser:
         site: Site | None = None,
         *,
         as_of_hold: bool = False,
+        at: datetime | None = None,
         now: datetime | None = None,
     ) -> None:
         self.model = model
         self.site = site or Site()
-        self._witness = Witness(as_of_hold)
+        self._witness = Witness(as_of_hold, at)
         self._now = now or datetime.now(UTC)
 
     def advise(self, holds: Sequence[Hold], explain: bool = False) -> list[Advice]:
@@ -200,7 +208,7 @@ class Adviser:
         """Ask the model about all holds that have features, at once."""
         predictions: list[Prediction | None] = [None] * len(holds)
         known = [
-            (row, features, hold.episode.steps)
+            (row, hold, features, hold.episode.steps)
             for row, hold in enumerate(holds)
             if hold.episode is not None and (features := hold.features) is not None
         ]
@@ -208,12 +216,13 @@ class Adviser:
             return predictions
         from condor_advice.model.held.parts import Inputs
 
-        rows, features_of_all, steps = zip(*known, strict=True)
+        rows, judged, features_of_all, steps = zip(*known, strict=True)
         predicted = self.model.predict(
             Inputs(
                 np.stack(features_of_all),
                 np.concatenate(steps),
                 np.append(0, np.cumsum(list(map(len, steps)))),
+                EvidenceTensors.of(self._evidence(judged)),
             )
         )
         for row, p, low, high, sure in zip(
@@ -229,6 +238,33 @@ class Adviser:
                 predictions[row] = (p, (low, high), sure)
         return predictions
 
+    def _evidence(self, holds: Sequence[Hold]) -> list[KnownEvidence]:
+        """Return what is known about holds at the moments that the answers refer to.
+
+        Holds of many jobs that differ in nothing that counts are looked at once.
+        """
+        wanted: dict[tuple[object, ...], tuple[KeptEpisodes, int, Moment]] = {}
+        keys: list[tuple[object, ...]] = []
+        for hold in holds:
+            assert hold.episode is not None
+            assert hold.kept is not None
+            moment = self._witness.moment(hold)
+            assert moment is not None
+            episode = hold.episode
+            key: tuple[object, ...] = (id(hold.kept), episode.episode, moment)
+            if len(holds) > MOST_ALONE and episode.number == 1:
+                key = (id(hold.kept), episode.kin[0], episode.template_id, episode.point)
+            keys.append(key)
+            wanted[key] = (hold.kept, episode.episode, moment)
+        evidence: dict[tuple[object, ...], KnownEvidence] = {}
+        for kept in {id(kept): kept for kept, _, _ in wanted.values()}.values():
+            own = [key for key in wanted if wanted[key][0] is kept]
+            asked = kept.known.evidence(
+                [wanted[key][1] for key in own], [wanted[key][2] for key in own]
+            )
+            evidence.update(zip(own, asked, strict=True))
+        return [evidence[key] for key in keys]
+
     def _advise(self, hold: Hold, prediction: Prediction | None, explain: bool) -> Advice:
         evidence = self._witness.evidence(hold)
         rule = rule_for(hold.code, hold.subcode, hold.reason, evidence.came_back)
@@ -239,7 +275,10 @@ class Adviser:
         else:
             like = evidence.like
             outcomes = (
-                [True] * like.succeeded + [False] * (like.released - like.succeeded) if like else []
+                [True] * like.as_is.succeeded
+                + [False] * (like.as_is.released - like.as_is.succeeded)
+                if like
+                else []
             )
             chance, interval = posterior(rule.prior, outcomes)
             sure = False
@@ -262,7 +301,9 @@ class Adviser:
             from condor_advice.model.held.parts import Inputs
 
             assert self.model is not None
-            attributions = tuple(self.model.explain(Inputs.of_one(features, episode.steps)))
+            [evidence_now] = self._evidence([hold])
+            inputs = Inputs.of_one(features, episode.steps, evidence_now)
+            attributions = tuple(self.model.explain(inputs, self._without_each(hold)))
         return Advice(
             hold=hold,
             verdict=verdict,
@@ -279,6 +320,12 @@ class Adviser:
             notes=policy_notes(hold, self.site, self._now),
             attributions=attributions,
         )
+
+    def _without_each(self, hold: Hold) -> list[Occlusion]:
+        moment = self._witness.moment(hold)
+        if moment is None or hold.kept is None or hold.episode is None:
+            return []
+        return hold.kept.known.without_each(hold.episode.episode, moment)
 
     def _threshold(self, source: str, cost: Cost) -> float:
         """Return the chance of success from which a release is advised.
@@ -299,7 +346,11 @@ class Adviser:
         """Return the remedy in the form that the verdict asks for."""
         if because in ASK_STAFF_FIRST:
             whom = self.site.contact or "the staff"
-            return replace(remedy, text=f"ask {whom} first; then {remedy.text}")
+            return replace(remedy, text=f"ask {whom} first; then {remedy.text}", commands=())
+        if verdict is Verdict.ASK:
+            # The decision comes first, so a release is not there to be pasted.
+            kept = tuple(c for c in remedy.commands if c != release_command(hold))
+            return replace(remedy, commands=kept)
         if verdict is Verdict.RELEASE and not remedy.gone:
             return later(hold, rule, self.site, self._now) if _passes(hold, rule) else Remedy(
                 "release it", (release_command(hold),), rule.source

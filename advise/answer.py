@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from condor_advice.gather.errors import AdviceError, UsageError
+from condor_advice.advise.jobids import is_account
+from condor_advice.gather.errors import AdviceError, NoSuchJob, Unreachable, UsageError
 from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
@@ -97,13 +98,26 @@ def advise_on(
 
 
 def answer(
-    question: Question, as_json: bool, explain: bool = False, acting: Actor | None = None
+    question: Question,
+    as_json: bool,
+    explain: bool = False,
+    acting: Actor | None = None,
+    verbose: bool = False,
 ) -> list[str]:
     """Find the holds, judge them, print the advice, and act on it if the caller asked for that.
 
     Return the named jobs that have no answer, with the reason.
     """
-    advices, found = judge(question, explain)
+    try:
+        advices, found = judge(question, explain)
+    except Unreachable as error:
+        if _is_unknown_word(question):
+            raise NoSuchJob(f"no such verb or job id: {question.user!r}; {error}") from error
+        raise
+    if not advices and _is_unknown_word(question):
+        raise NoSuchJob(
+            f"no such verb or job id: {question.user!r}; no held jobs of a user {question.user!r}"
+        )
     if not advices and found.unjudged:
         _print_notes(found.notes)
         return [*found.missing, *found.unjudged]
@@ -132,12 +146,36 @@ def answer(
         from condor_advice.advise.report import Style, report
 
         own = caller() if found.private else None
-        print(report(advices, found.notes, Style.of_stdout(), own), flush=True)
+        text = report(
+            advices,
+            found.notes,
+            Style.of_stdout(),
+            own,
+            verbose=verbose or explain,
+            named=bool(question.wanted),
+            complete=has_whole_clusters(question, found),
+        )
+        print(text, flush=True)
         if acting is not None and acting.acts:
             acting.on(advices)
     if not question.logs and question.number is None:
         remember(advices, question.store)
     return found.missing
+
+
+def _is_unknown_word(question: Question) -> bool:
+    """Tell whether the user was named by a word alone, and this machine has no such account."""
+    return question.bare_word and question.user is not None and not is_account(question.user)
+
+
+def has_whole_clusters(question: Question, found: Found) -> bool:
+    """Tell whether the answer has all held jobs of each cluster in it, as the queue is now."""
+    elsewhere = question.logs or question.store is not None or question.number is not None
+    narrowed = question.constraint is not None or any(
+        jobs.first is not None for jobs in question.wanted
+    )
+    live = all(hold.ad for hold in found.holds)
+    return not elsewhere and not narrowed and live and not found.unjudged
 
 
 def judge(question: Question, explain: bool = False) -> tuple[list[Advice], Found]:

@@ -59,7 +59,7 @@ class Because(WordedReason):
         "too_many_holds",
         "it was held {number} times, and the site allows {allowed}",
     )
-    CAUSE_GONE = "cause_gone", "the cause is gone"
+    CAUSE_GONE = "cause_gone", "already corrected"
     KEEPS_COMING_BACK = "keeps_coming_back", "it keeps coming back"
     EXECUTION_POINT = "execution_point", "its execution point is at fault"
     SAME_LIMIT = "same_limit", "released as it is, it would reach the same limit again"

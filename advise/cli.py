@@ -8,6 +8,7 @@ import sys
 import click
 
 from condor_advice import __version__
+from condor_advice.advise.jobids import is_account
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.foreign_text import guard_terminal, one_line
 
@@ -40,7 +41,7 @@ def _verb_like(word: str) -> str | None:
     """Return the verb that a misspelt one resembles; its options would only confuse `job`."""
     import difflib
 
-    if not word.isalpha():
+    if not word.isalpha() or is_account(word):
         return None
     verbs = [verb for verb in VERBS if verb != "job"]
     return next(iter(difflib.get_close_matches(word, verbs, n=1, cutoff=0.75)), None)
@@ -78,6 +79,8 @@ class Verbs(click.Group):
         Job ids are numbers, so they cannot clash with a verb. No argument means the caller's held
         jobs.
         """
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
         if _is_job(args):
             if args and not ctx.resilient_parsing and (verb := _verb_like(args[0])):
                 raise UsageError(f"there is no verb {args[0]!r}; did you mean `{verb}`?")
@@ -97,6 +100,7 @@ def cli() -> None:
     \b
     condor-advice                 your held jobs
     condor-advice 1234.7          one job; also 1234, 1234.0-9, ap1#1234.7
+    condor-advice alice           the held jobs of a user
     condor-advice --log FILE      from an event log, without a pool
     condor-advice VERB --help     help on one of the commands below
     """

@@ -69,6 +69,7 @@ class Question:
     everybody: bool = False
     user: str | None = None
     constraint: str | None = None
+    bare_word: bool = False  # `user` was given without --user, and may be a typing error
 
 
 @dataclass(slots=True)

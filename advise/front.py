@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from condor_advice.advise.find_holds import Question
 
 COMPLETION_VARIABLE = "_CONDOR_ADVICE_COMPLETE"
-FLAGS = ("--json", "--explain", "--all")
+FLAGS = ("--json", "--explain", "--all", "-v", "--verbose")
 FILES = ("--store", "--log")
 TRAINING_VERBS = ("evaluate", "failures", "sweep", "train")
 
@@ -45,7 +45,8 @@ def main() -> None:
     from condor_advice.advise.answer import answer
 
     try:
-        missing = answer(question, "--json" in words, "--explain" in words)
+        verbose = "-v" in words or "--verbose" in words
+        missing = answer(question, "--json" in words, "--explain" in words, verbose=verbose)
         if missing:
             raise AdviceError("; ".join(missing))
         exit_now(0)

@@ -40,6 +40,25 @@ def is_job_id(text: str) -> bool:
     return _match(text) is not None
 
 
+_USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+def is_user_name(text: str) -> bool:
+    """Tell whether a word that is no job id may be the name of an account."""
+    return _USER_NAME.fullmatch(text) is not None and not is_job_id(text)
+
+
+def is_account(name: str) -> bool:
+    """Tell whether a word names an account of this machine; its jobs are meant then."""
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
 def _match(text: str) -> re.Match[str] | None:
     return _JOB_ID.fullmatch(re.sub(r"#\d{9,}$", "", text.strip().rstrip(",")))
 

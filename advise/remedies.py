@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from condor_advice.advise.checks import corrected_policy, inputs_of, misspelt, same_numbers
 from condor_advice.advise.evidence import Evidence
 from condor_advice.advise.holds import Hold
 from condor_advice.advise.site import Site
@@ -50,6 +51,8 @@ TRANSFER_LIMITS: Mapping[int | None, str] = {
     HoldCode.MAX_TRANSFER_INPUT_SIZE_EXCEEDED: "MaxTransferInputMB",
     HoldCode.MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED: "MaxTransferOutputMB",
 }
+# A request this many times what the job had when it was stopped is a correction.
+ENOUGH_MORE = 1.5
 # A job waits longer after each hold, up to this many times as long as after its first.
 MOST_TURNS = 1000
 LONGEST_EXPRESSION = 300  # characters of a policy expression that are shown
@@ -135,7 +138,9 @@ def qedit_command(hold: Hold, attribute: str, value: str) -> str:
 
 
 def _plain(hold: Hold, rule: Rule) -> Remedy:
-    commands = (f"{rule.command} {hold.job}",) if rule.command else ()
+    # Where a person has to do or decide something first, a release is not there to be pasted.
+    by_person = rule.verdict in (Verdict.FIX, Verdict.ASK)
+    commands = (f"{rule.command} {hold.job}",) if rule.command and not by_person else ()
     return Remedy(rule.remedy, commands, rule.source, by_hand=rule.verdict is Verdict.FIX)
 
 
@@ -216,6 +221,7 @@ def round_up(value: float, limit: float | None = None) -> int:
 @builds(RemedyKey.MEMORY, raises_limit=True)
 def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestMemory")) or hold.feature("job_memory_request")
+    given = _number(hold.ad.get("MemoryProvisioned"))
     measured = [
         value
         for value in (
@@ -233,6 +239,8 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
             by_hand=True,
         )
     peak = max(measured, default=0.0)
+    if request and given and request >= ENOUGH_MORE * max(peak, given):
+        return _raised(hold, rule, f"{given:,.0f}", f"{request:,.0f} MB of memory")
     floor = max(peak, request or 0.0)
     kin, overruns = _empty(), _empty()
     # Usage of finished jobs is kept without its time, so it may be newer than a past hold.
@@ -249,6 +257,7 @@ def _memory(hold: Hold, rule: Rule, site: Site) -> Remedy:
 @builds(RemedyKey.DISK, raises_limit=True)
 def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
     request = _number(hold.ad.get("RequestDisk")) or hold.feature("job_disk_request")
+    given = _number(hold.ad.get("DiskProvisioned"))
     used = [
         value
         for value in (hold.feature("job_disk_used"), _number(hold.ad.get("DiskUsage")))
@@ -258,6 +267,8 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
         return Remedy(f"{rule.remedy}; its usage was not measured", (), rule.source,
                       by_hand=True)  # fmt: skip
     peak = max(used, default=0.0)
+    if request and given and request >= ENOUGH_MORE * max(peak, given):
+        return _raised(hold, rule, f"{given / 1024:,.0f}", f"{request / 1024:,.0f} MB of disk")
     floor = max(peak, request or 0.0)
     mates = _empty()
     if hold.kept is not None and not hold.past:
@@ -268,6 +279,16 @@ def _disk(hold: Hold, rule: Rule, site: Site) -> Remedy:
     asked = f", having requested {request / 1024:,.0f} MB," if request else ""
     text = f"request {value:,} MB of disk, then release; {stopped}{asked} and needs more; "
     return _resize(hold, rule, "RequestDisk", value * 1024, text + size.why, size, floor)  # in KB
+
+
+def _raised(hold: Hold, rule: Rule, before: str, now: str) -> Remedy:
+    """Advise a release of a job whose request was raised after it had been stopped."""
+    return Remedy(
+        f"it ran with {before} MB and requests {now} now: release it",
+        (release_command(hold),),
+        rule.source,
+        gone=True,
+    )
 
 
 def _resize(
@@ -314,7 +335,7 @@ def _duration(hold: Hold, rule: Rule, site: Site) -> Remedy:
         )
     if not limit:
         return Remedy(rule.remedy, (), rule.source, by_hand=True)
-    value = int(-(-2 * limit // 60) * 60)
+    value = int(-(-2 * limit // 1))
     return Remedy(
         f"allow it {_duration_words(value)}, then release; it was stopped after "
         f"{_duration_words(limit)}, so the need is unknown and twice as long is a first try; if it "
@@ -396,17 +417,17 @@ def _path(hold: Hold, rule: Rule, site: Site) -> Remedy:
                 (qedit_command(hold, "TransferInput", edit), *release), rule.source,
                 (("TransferInput", edit),), by_hand=True,
             )  # fmt: skip
-        near = _nearest(path)
+        near = misspelt(path, inputs_of(hold.ad))
         if near:
             return Remedy(
                 f"{path} does not exist; did you mean {near}? Put the file there, or correct the "
                 f"path with {_edit_of(hold, path)}, then release",
-                release, rule.source, by_hand=True,
+                (), rule.source, by_hand=True,
             )  # fmt: skip
     return Remedy(
         f"put {path} there, or correct its path with {_edit_of(hold, path)} "
         "(editing the submit file changes only jobs submitted later), then release",
-        release,
+        (),
         rule.source,
         by_hand=True,
     )
@@ -427,7 +448,6 @@ def _edit_of(hold: Hold, path: str) -> str:
 
 # Looking for files must stay quick, even for thousands of jobs in large directories.
 MOST_FILES_LOOKED_AT = 5000
-MOST_NAMES_COMPARED = 300
 LOOK_AGAIN_SECONDS = 30.0
 LOOK_SECONDS = 2.0
 
@@ -456,7 +476,12 @@ def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
         return None
     # With `--watch` files come and go, so what was found soon expires.
     files = _files_below(directory, int(time.monotonic() // LOOK_AGAIN_SECONDS))
-    places = [place for place in files.get(os.path.basename(path), []) if place != path]
+    used = inputs_of(hold.ad)
+    places = [
+        place
+        for place in files.get(os.path.basename(path), [])
+        if place != path and place not in used and same_numbers(path, place)
+    ]
     listed = [word.strip() for word in str(hold.ad.get("TransferInput", "")).split(",")]
     if len(places) != 1:
         return None
@@ -468,21 +493,6 @@ def _same_name(hold: Hold, path: str) -> tuple[str, str] | None:
     if any(ch in word for word in listed for ch in '"\\'):
         return None
     return places[0], f'"{", ".join(listed)}"'
-
-
-def _nearest(path: str) -> str | None:
-    """Return the file whose name is closest to the missing one's."""
-    import difflib
-
-    directory, name = os.path.split(path)
-    try:
-        with os.scandir(directory) as entries:
-            most = range(MOST_NAMES_COMPARED)
-            names = [entry.name for _, entry in zip(most, entries, strict=False)]
-    except OSError:
-        return None
-    closest = difflib.get_close_matches(name, names, 1, 0.75)
-    return os.path.join(directory, closest[0]) if closest else None
 
 
 @builds(RemedyKey.PROGRAM)
@@ -510,7 +520,7 @@ def _program(hold: Hold, rule: Rule, site: Site) -> Remedy:
             return Remedy(
                 f"the first line of {path} names {interpreter}, which does not exist on this "
                 "machine either: correct it, then release",
-                release, rule.source, by_hand=True,
+                (), rule.source, by_hand=True,
             )  # fmt: skip
     if not os.access(path, os.X_OK) and hold.family == Family.EXEC_PERMISSION:
         return Remedy(
@@ -534,7 +544,7 @@ def _output(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return Remedy(
         f"{ended} without writing {os.path.basename(path)}: {look}; correct the program, or "
         "the list with `condor_qedit JOB TransferOutput '\"FILES\"'`, then release",
-        (*((f"tail {shell_word(messages)}",) if messages else ()), release_command(hold)),
+        (f"tail {shell_word(messages)}",) if messages else (),
         rule.source,
         by_hand=True,
     )
@@ -559,6 +569,8 @@ def _message_file(hold: Hold) -> str:
 @builds(RemedyKey.POLICY)
 def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
     """Show the owner's own expression, and how the program ended if OnExitHold held it."""
+    if changed := corrected_policy(hold.reason, hold.ad):
+        return Remedy(f"{changed}: release it", (release_command(hold),), rule.source, gone=True)
     policies = _own_policies(hold)
     text = rule.remedy
     if [*policies] == ["OnExitHold"] and _ended(hold):
@@ -566,7 +578,7 @@ def _policy(hold: Hold, rule: Rule, site: Site) -> Remedy:
         text = f"{_ended(hold)}{f', see {messages}' if messages else ''}; {text}"
     if policies:
         text = f"{_in_words(policies)}; {text}"
-    return Remedy(text, (release_command(hold),), rule.source)
+    return Remedy(text, (), rule.source, by_hand=True)
 
 
 def _own_policies(hold: Hold) -> dict[str, str]:
@@ -589,7 +601,7 @@ def _credential(hold: Hold, rule: Rule, site: Site) -> Remedy:
     return Remedy(
         "renew the credential that its transfers use (the token or proxy has expired, or does "
         "not cover this path), then release",
-        (release_command(hold),),
+        (),
         rule.source,
         by_hand=True,
     )
@@ -608,7 +620,7 @@ def _elsewhere(hold: Hold, evidence: Evidence) -> Remedy:
     requirements = hold.ad.get("Requirements")
     # The name comes from the job's ad or its log, and becomes part of an expression.
     if requirements is None or not _POINT_NAME.fullmatch(hold.point):
-        return Remedy(words, (release_command(hold),), source, by_hand=True)
+        return Remedy(words, (), source, by_hand=True)
     away = f'(TARGET.Machine =!= "{hold.point}")'
     if "@" in hold.point:  # several on one machine: only slot names tell them apart
         ending = f"@{hold.point}"

@@ -1,17 +1,15 @@
-"""Advice as text: a block per group of jobs that share a reason and a verdict.
+"""Advice as text: an overview with a line per group, or a block per group with the details.
 
-A terminal gets colours, and a table above the blocks when there are several; a pipe gets the
-same words without them. Thousands of jobs make as many blocks as they have reasons, and no more
-than fit on a few screens.
+Several jobs get the overview (overview.py). One job, one group that was asked for by its ids, and
+`-v` get blocks: what to do, then why, then how sure. A terminal gets colours; a pipe gets the same
+words without them.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import re
 import shlex
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,17 +18,27 @@ from datetime import UTC, datetime
 
 from condor_advice.advise.advice import Advice
 from condor_advice.advise.because import Because
+from condor_advice.advise.job_facts import last_message, missing_directory, removal, workflow
+from condor_advice.advise.overview import COLOURS, compact_ids, overview, ranges, span_words
 from condor_advice.advise.remedies import PATHS_FAULT, POINTS_FAULT, named_path
+from condor_advice.advise.terminal_style import Style
 from condor_advice.gather.events import JobId, JobStatus
 from condor_advice.gather.foreign_text import one_line, shell_word
 from condor_advice.model.held.rules import Verdict
+from condor_advice.preprocess.holds.known import Tally
 
-_COLOURS = {Verdict.RELEASE: 32, Verdict.FIX: 33, Verdict.REMOVE: 31, Verdict.ASK: 36}
-NARROWEST, WIDEST = 40, 110
-PIPE_WIDTH = 100
+__all__ = ["Group", "Style", "commands", "compact_ids", "grouped", "hours", "ranges", "report"]
+
 SHOWN_IDS = 8  # ranges of ids in a title
 SHOWN_OWNERS = 4
 SHOWN_BLOCKS = 12
+# Somebody held the job on purpose: a chance would mean nothing.
+BY_HAND = (
+    Because.OWNER_HELD,
+    Because.SOMEBODY_ELSE_HELD,
+    Because.SOMEBODY_HELD,
+    Because.ON_PURPOSE,
+)
 LONGEST_WORDS = 20_000  # characters of a sentence, and of a command that can still be pasted
 LONGEST_COMMAND = 100_000
 LONGEST_CONSTRAINT = 2000  # characters of a command
@@ -38,30 +46,7 @@ PROCS_IN_A_TERM = 300  # of one cluster
 SHOWN_COMMANDS = 8  # of one kind in a block
 SHOWN_ATTRIBUTIONS = 8
 SHOWN_PATHS = 4  # besides the first
-WIDE_ENOUGH_FOR_IDS = 60
 LABEL = 9  # columns before the words
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How wide the text is, and whether it has colours."""
-
-    width: int = PIPE_WIDTH
-    colour: bool = False
-    terminal: bool = False
-    now: datetime | None = None  # ages are relative to this moment; None: to the present
-
-    @classmethod
-    def of_stdout(cls) -> Style:
-        """Fit the style to standard output; NO_COLOR and TERM=dumb are respected."""
-        terminal = sys.stdout.isatty()
-        columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
-        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-        return cls(max(NARROWEST, min(columns, WIDEST)), terminal and not plain, terminal)
-
-    def paint(self, text: str, colour: int) -> str:
-        """Return text in bold colour, where there are colours."""
-        return f"\x1b[1;{colour}m{text}\x1b[0m" if self.colour else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +72,26 @@ def report(
     style: Style | None = None,
     mine: str | None = None,
     by: str = "",
+    *,
+    verbose: bool = False,
+    named: bool = False,
+    complete: bool = False,
 ) -> str:
-    """Return the whole answer: groups, largest first, then totals and what is missing.
+    """Return the whole answer: the groups, largest first, then totals and what is missing.
 
-    With `mine`, jobs of other owners are counted and not named.
+    With `mine`, jobs of other owners are counted and not named. `named` tells that the caller
+    named the jobs, `complete` that the answer has all held jobs of each cluster.
     """
     style = style or Style()
     groups = grouped(advices, mine)
-    parts = []
-    if style.terminal and len(groups) > 1:
-        parts.append(_table(groups, style))
-    parts += [_block(group, style) for group in groups[:SHOWN_BLOCKS]]
+    if not (verbose or len(advices) == 1 or (named and len(groups) == 1)):
+        lines = overview(advices, style, mine, complete=complete)
+        return "\n".join([*lines, "", _totals(advices, notes, style, by, more=True)])
+    parts = [_block(group, style) for group in groups[:SHOWN_BLOCKS]]
     if len(groups) > SHOWN_BLOCKS:
-        rest = groups[SHOWN_BLOCKS:]
-        parts.append("\n".join(_one_line(group, style) for group in rest[:SHOWN_BLOCKS]))
-        more = "These are shown in short"
-        if len(rest) > SHOWN_BLOCKS:
-            jobs = sum(map(len, rest[SHOWN_BLOCKS:]))
-            more = f"... and {jobs:,} jobs in {len(rest) - SHOWN_BLOCKS:,} more groups"
-        parts.append(f"{more}: name their ids, or use --json")
+        rest = [advice for group in groups[SHOWN_BLOCKS:] for advice in group.advices]
+        parts.append("\n".join(overview(rest, style, mine)))
+        parts.append("These are shown in short: name their ids, or use --json")
     parts.append(_totals(advices, notes, style, by))
     return "\n\n".join(parts)
 
@@ -143,28 +129,51 @@ def _owners(advices: Iterable[Advice]) -> tuple[str, ...]:
 
 
 def _block(group: Group, style: Style) -> str:
+    """Say what to do, then why, then how sure that is."""
     advice = group.first
     hold = advice.hold
+    now = style.now or datetime.now(UTC)
     title = f"{advice.verdict.value:<8} "
-    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}"
-    lines = _wrapped(title, words, style.width, " " * LABEL).split("\n")
-    lines[0] = style.paint(title.strip(), _COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
-    when = _when(group, style.now or datetime.now(UTC))
+    lines = _wrapped(title, f"{_who(group)}: {advice.rule.name}", style.prose, " " * LABEL).split(
+        "\n"
+    )
+    lines[0] = style.paint(title.strip(), COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
+    lines.append(_line("do", _do(group), style))
+    when = _when(group, now)
     if group.hidden:
         # Reasons, templates and evidence may name users, files and hosts; the rule's text cannot.
         lines.append(_line("held", when, style))
     else:
+        lines += [
+            f"{'':11}{style.strong(one_line(command, LONGEST_COMMAND))}"
+            for command in commands(group)
+        ]
+        lines.append(_line("why", "; ".join(why(advice)), style))
         held = f"{when}: {shortened(hold.reason) or 'no reason given'}"
         lines.append(_line("held", held, style, limit=4))
-        lines.append(_line("why", "; ".join(why(advice)), style))
-        if advice.attributions:
-            lines += _explained(advice, style)
+        lines += [_line(label, words, style) for label, words in _facts(group, now) if words]
+    if advice.grounds.reason not in BY_HAND:  # nobody's releases tell what a person wants
+        sure = "; ".join([_chance(group), *([] if group.hidden else how_sure(advice))])
+        lines.append(_line("sure", sure, style))
+    if advice.attributions and not group.hidden:
+        lines += _explained(advice, style)
     if cost := _cost(group):
         lines.append(_line("cost", cost, style))
-    lines.append(_line("do", _do(group), style))
-    if not group.hidden:
-        lines += [f"{'':11}{one_line(command, LONGEST_COMMAND)}" for command in commands(group)]
     return "\n".join(lines)
+
+
+def _facts(group: Group, now: datetime) -> list[tuple[str, str]]:
+    """Return what a person would look up next, each with its label; empty where unknown."""
+    hold = group.first.hold
+    missing = missing_directory(hold)
+    first = "" if len(group) == 1 else f"{hold.job}: "
+    message = last_message(hold)
+    return [
+        ("stderr", f"{first}{message}" if message else ""),
+        ("dag", workflow(hold)),
+        ("missing", f"the directory {missing} does not exist" if missing else ""),
+        ("until", removal(hold, now)),
+    ]
 
 
 _TRANSFER = re.compile(
@@ -179,19 +188,12 @@ def shortened(reason: str) -> str:
     return _ERROR_FROM.sub("", _TRANSFER.sub(r"\1: ", words))
 
 
-def _one_line(group: Group, style: Style) -> str:
-    advice = group.first
-    words = f"{_who(group)}: {advice.rule.name}; {_chance(group)}; {_do(group)}"
-    short = textwrap.shorten(one_line(words), style.width - LABEL, placeholder=" ...")
-    return f"{style.paint(advice.verdict.value, _COLOURS[advice.verdict]):<8} {short}"
-
-
 def _who(group: Group) -> str:
     if group.hidden:
         return _jobs(len(group)) + " of others"
     jobs = [advice.hold.job for advice in group.advices]
     count = f"{len(jobs):,} jobs, " if len(jobs) > 1 else ""
-    return count + compact_ids(jobs) + _whose(group.owners)
+    return count + compact_ids(jobs, SHOWN_IDS) + _whose(group.owners)
 
 
 def _whose(owners: Sequence[str]) -> str:
@@ -206,11 +208,13 @@ def _chance(group: Group) -> str:
     low, high = group.first.interval
     if all(advice.remedy.gone for advice in group.advices):
         # The model judged the hold, not what was mended since.
-        return f"its cause is gone; before that the chance was {chances[0]:.0%}"
+        return "already corrected"
     if len(group) > 1 and f"{chances[0]:.0%}" != f"{chances[-1]:.0%}":
         return f"{chances[0]:.0%} to {chances[-1]:.0%} would succeed if released as is"
-    shown = f"{group.first.p_success:.0%} would succeed if released as is"
-    return f"{shown} ({low:.0%} to {high:.0%})"
+    # An estimate lies within its interval, also once all three are rounded.
+    percent = min(99, max(1, round(100 * group.first.p_success)))
+    low, high = min(math.floor(100 * low), percent - 1), max(math.ceil(100 * high), percent + 1)
+    return f"{percent}% would succeed if released as is ({low}% to {high}%)"
 
 
 def _when(group: Group, now: datetime) -> str:
@@ -229,22 +233,13 @@ def _when(group: Group, now: datetime) -> str:
 
 
 def why(advice: Advice) -> list[str]:
-    """Return the reasons for the verdict: what the rule says, then the evidence in counts."""
+    """Return the reasons for the verdict: what the rule says, then what the job went through."""
     evidence = advice.evidence
     reasons = [advice.rule.why]
-    like = evidence.like
-    if like is not None and like.released:
-        more = "the latest " if like.capped else ""
+    if evidence.program_clusters:
         reasons.append(
-            f"{like.succeeded:,} of {more}{like.released:,} jobs held for this reason in the last "
-            f"{_span(like.seconds)} finished after a release"
-        )
-    elif like is not None:
-        reasons.append("no outcome of a release after such a hold is known here yet")
-    if evidence.mates_released:
-        reasons.append(
-            f"{evidence.mates_succeeded:,} of {evidence.mates_released:,} releases in its own "
-            "cluster worked"
+            f"{_counted(evidence.program_clusters, 'other submission')} of this program had "
+            "jobs held for it"
         )
     if evidence.came_back:
         reasons.append(f"this job was held for it {_times(evidence.came_back)} before")
@@ -265,6 +260,33 @@ def why(advice: Advice) -> list[str]:
     if advice.verdict in (Verdict.ASK, Verdict.REMOVE) or advice.verdict != advice.rule.verdict:
         reasons.append(advice.because)
     return reasons
+
+
+def how_sure(advice: Advice) -> list[str]:
+    """Return the counts of like cases that the chance rests on."""
+    evidence = advice.evidence
+    like = evidence.like
+    counts = []
+    if like is not None and (like.as_is.released or like.changed.released):
+        counts.append(
+            f"of the jobs held for this reason in the last {_span(like.seconds)}, "
+            f"{_came_of(like.as_is, like.changed)}"
+        )
+    elif like is not None:
+        counts.append("no outcome of a release after such a hold is known here yet")
+    if evidence.mates.released or evidence.mates_changed.released:
+        counts.append(f"in its own cluster, {_came_of(evidence.mates, evidence.mates_changed)}")
+    return counts
+
+
+def _came_of(as_is: Tally, changed: Tally) -> str:
+    """Say how many jobs finished: those released as is, and those changed before the release."""
+    parts = []
+    if as_is.released or not changed.released:
+        parts.append(f"{as_is.succeeded:,} of {as_is.released:,} finished after a release as is")
+    if changed.released:
+        parts.append(f"{changed.succeeded:,} of {changed.released:,} after a change")
+    return ", ".join(parts)
 
 
 def _do(group: Group) -> str:
@@ -335,25 +357,20 @@ def commands(group: Group) -> list[str]:
                 verbs.setdefault(words[0], []).append(job)
             elif words[0] != "condor_qedit":
                 by_hand[command] = None
-    shown = _first_few(list(by_hand))
-    shown += _first_few(
-        [
-            f"condor_qedit {named} {name} {shell_word(value)}"
-            for (name, value), jobs in edits.items()
-            for named in _named(jobs)
-        ]
-    )
+    shown = list(by_hand)
+    shown += [
+        f"condor_qedit {named} {name} {shell_word(value)}"
+        for (name, value), jobs in edits.items()
+        for named in _named(jobs)
+    ]
     for verb, jobs in verbs.items():
         few = len(jobs) <= SHOWN_IDS
         names = [" ".join(map(str, jobs))] if few else _named(jobs)
-        shown += _first_few([f"{verb} {named}" for named in names])
+        shown += [f"{verb} {named}" for named in names]
+    # A part of the edits with a release of all jobs would hold the others again: all or nothing.
+    if len(shown) > SHOWN_COMMANDS:
+        return [f"# {len(shown):,} commands; `condor-advice --json JOBID` has those of each job"]
     return shown
-
-
-def _first_few(lines: list[str]) -> list[str]:
-    if len(lines) <= SHOWN_COMMANDS:
-        return lines
-    return [*lines[:SHOWN_COMMANDS], f"# ... and {len(lines) - SHOWN_COMMANDS:,} more; see --json"]
 
 
 def _named(jobs: Sequence[JobId]) -> list[str]:
@@ -393,72 +410,12 @@ def _procs(jobs: Iterable[JobId]) -> dict[int, list[int]]:
     return procs
 
 
-def ranges(jobs: Iterable[JobId]) -> list[tuple[int, int, int]]:
-    """Return (cluster, first proc, last proc) of consecutive jobs, in order."""
-    runs: list[tuple[int, int, int]] = []
-    for job in sorted(set(jobs)):
-        if runs and runs[-1][0] == job.cluster and runs[-1][2] == job.proc - 1:
-            runs[-1] = (job.cluster, runs[-1][1], job.proc)
-        else:
-            runs.append((job.cluster, job.proc, job.proc))
-    return runs
-
-
-def compact_ids(jobs: Iterable[JobId], most: int = SHOWN_IDS) -> str:
-    """Return ids as `1234.0-9 1240.3`, and how many more there are."""
-    runs = ranges(jobs)
-    shown = [
-        f"{cluster}.{first}" if first == last else f"{cluster}.{first}-{last}"
-        for cluster, first, last in runs[:most]
-    ]
-    rest = sum(last - first + 1 for _, first, last in runs[most:])
-    return " ".join(shown) + (f" and {rest:,} more" if rest else "")
-
-
 # ---- around the groups -----------------------------------------------------------------------
 
 
-def _table(groups: Sequence[Group], style: Style) -> str:
-    """Return an overview of the groups for people at a terminal."""
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold" if style.colour else "")
-    table.add_column("verdict", no_wrap=True, min_width=7)
-    table.add_column("jobs", justify="right", no_wrap=True, min_width=4)
-    table.add_column("chance", justify="right", no_wrap=True, min_width=6)
-    table.add_column("reason", overflow="ellipsis", no_wrap=True)
-    wide = style.width >= WIDE_ENOUGH_FOR_IDS
-    if wide:
-        table.add_column("ids", overflow="ellipsis", no_wrap=True, ratio=1)
-    names = {32: "green", 33: "yellow", 31: "red", 36: "cyan"}
-    for group in groups[: 2 * SHOWN_BLOCKS]:
-        advice = group.first
-        middle = sorted(each.p_success for each in group.advices)[len(group) // 2]
-        ids = "of others" if group.hidden else compact_ids(a.hold.job for a in group.advices)
-        colour = names[_COLOURS[advice.verdict]] if style.colour else ""
-        table.add_row(
-            f"[{colour}]{advice.verdict.value}[/]" if colour else advice.verdict.value,
-            f"{len(group):,}",
-            f"{middle:.0%}",
-            advice.rule.name,
-            *([ids] if wide else []),
-        )
-    out = StringIO()
-    console = Console(
-        file=out,
-        width=style.width,
-        force_terminal=style.colour,
-        color_system="standard" if style.colour else None,
-        highlight=False,
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
-
-
-def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: str) -> str:
+def _totals(
+    advices: Sequence[Advice], notes: Sequence[str], style: Style, by: str, more: bool = False
+) -> str:
     counts = [
         f"{sum(advice.verdict is verdict for advice in advices):,} {verdict.value}"
         for verdict in Verdict
@@ -466,20 +423,23 @@ def _totals(advices: Sequence[Advice], notes: Sequence[str], style: Style, by: s
     ]
     held = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
     totals = f"{held}: {', '.join(counts)}; {by or said_by(advices)}."
-    lines = [_wrapped("", totals, style.width, "  ")]
+    details = " Details: -v, or name a job." if more else ""
+    lines = [_wrapped("", totals + details, style.prose, "  ")]
+    if more and "\n" in lines[0]:
+        lines = [_wrapped("", totals, style.prose, "  "), details.strip()]
     missing: dict[str, int] = {}
     for advice in advices:
         if advice.hold.missing:
             missing[advice.hold.missing] = missing.get(advice.hold.missing, 0) + 1
     # Of many jobs, the deadline of the oldest comes first.
     oldest = min(advices, key=lambda advice: advice.hold.at)
-    lines += [_wrapped("policy: ", words, style.width, "        ") for words in oldest.notes]
+    lines += [_wrapped("policy: ", words, style.prose, "        ") for words in oldest.notes]
     all_notes = [
         *notes,
         *(f"{_jobs(count)}: {words}" for words, count in missing.items()),
     ]
     lines += [
-        _wrapped("note: ", words, style.width, "      ") for words in dict.fromkeys(all_notes)
+        _wrapped("note: ", words, style.prose, "      ") for words in dict.fromkeys(all_notes)
     ]
     return "\n".join(lines)
 
@@ -498,7 +458,7 @@ def said_by(advices: Sequence[Advice]) -> str:
 
 
 def _line(label: str, words: str, style: Style, limit: int | None = None) -> str:
-    return _wrapped(f"  {label:<7}", words, style.width, " " * LABEL, limit)
+    return _wrapped(f"  {label:<7}", words, style.prose, " " * LABEL, limit)
 
 
 def _wrapped(first: str, words: str, width: int, rest: str, limit: int | None = None) -> str:
@@ -548,7 +508,6 @@ def _span(seconds: float) -> str:
 
 
 def _ago(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.0f} {name} ago"
-    return "a moment ago" if seconds < 60 else "a minute ago"
+    if seconds < 120:
+        return "a moment ago" if seconds < 60 else "a minute ago"
+    return f"{span_words(seconds)} ago"

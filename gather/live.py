@@ -40,7 +40,7 @@ HOLD_ATTRIBUTES = (
     "SuccessCheckpointExitCode", "StageInFinish", "SubmitVersion", "CondorVersion",
     "ActivationDuration", "ActivationExecutionDuration", "ActivationSetupDuration",
     "ActivationTeardownDuration", "MachineAttrMachine0", "MachineAttrName0",
-    "Requirements", "JobDurationCategory",
+    "Requirements", "JobDurationCategory", "TimerRemove",
 )  # fmt: skip
 
 # Keep these as expressions: the expression is the job's policy, its current value says little.

@@ -6,6 +6,7 @@ A test checks that names and scenarios are independent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 OWNER_NAMES = (
@@ -81,7 +82,7 @@ _PROGRAMS = (
     "worker",
 )
 _PROGRAM_ENDINGS = ("", ".sh", ".py", ".bin", "_v2", "-job")
-_DATA = (
+DATA_WORDS = (
     "array",
     "block",
     "chunk",
@@ -114,9 +115,9 @@ def program(rng: Random) -> str:
     return rng.choice(_PROGRAMS) + rng.choice(_PROGRAM_ENDINGS)
 
 
-def data(rng: Random) -> str:
+def data(rng: Random, words: Sequence[str] = DATA_WORDS) -> str:
     """Draw a file name for an input or an output."""
-    return f"{rng.choice(_DATA)}_{rng.randrange(1000):03d}{rng.choice(_DATA_ENDINGS)}"
+    return f"{rng.choice(words)}_{rng.randrange(1000):03d}{rng.choice(_DATA_ENDINGS)}"
 
 
 def arguments(rng: Random) -> str:
@@ -132,4 +133,4 @@ def arguments(rng: Random) -> str:
 
 def batch(rng: Random) -> str:
     """Draw a batch name."""
-    return f"{rng.choice(PROJECTS)}-{rng.choice(_DATA)}-{rng.randrange(100):02d}"
+    return f"{rng.choice(PROJECTS)}-{rng.choice(DATA_WORDS)}-{rng.randrange(100):02d}"

@@ -8,11 +8,15 @@ point; `RandomisedOwner` gives an unbiased one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 from condor_advice.lab import names
+
+if TYPE_CHECKING:
+    from condor_advice.lab.kinds import PoolKind
 
 # The share of each behaviour over all owners; a setting of the run.
 BEHAVIOURS: Mapping[str, float] = {
@@ -57,7 +61,14 @@ class Owner:
     _seen: dict[int, float] = field(default_factory=dict)  # hold code -> recent share of successes
 
     @classmethod
-    def draw(cls, name: str, seed: str, behaviours: Mapping[str, float]) -> Owner:
+    def draw(
+        cls,
+        name: str,
+        seed: str,
+        behaviours: Mapping[str, float],
+        haste: float = 1.0,
+        sweeping: tuple[float, float] = (0.0, 0.6),
+    ) -> Owner:
         """Draw an owner; over many owners the mean habit is `behaviours`."""
         rng = Random(f"{seed}/owner/{name}")
         habit = {what: share * rng.gammavariate(1.5, 1 / 1.5) for what, share in behaviours.items()}
@@ -66,9 +77,9 @@ class Owner:
             rng,
             habit,
             skill=rng.uniform(0.4, 0.95),
-            haste=rng.lognormvariate(0, 0.4),
+            haste=haste * rng.lognormvariate(0, 0.4),
             patience=rng.choice((2, 3, 4, 6, 9)),
-            sweeping=rng.uniform(0, 0.6),
+            sweeping=rng.uniform(*sweeping),
         )
 
     def decide(self, sight: Sight) -> OwnerDecision:
@@ -142,10 +153,11 @@ class RandomisedOwner:
 
     name: str
     rng: Random
+    typical_seconds: float = 35.0  # mean of the exponential part of the delay
 
     def decide(self, sight: Sight) -> OwnerDecision:
         """Always release; only the delay is drawn."""
-        return OwnerDecision("release", 1 + self.rng.expovariate(1 / 35))
+        return OwnerDecision("release", 1 + self.rng.expovariate(1 / self.typical_seconds))
 
     def learn(self, sight: Sight, succeeded: bool) -> None:
         """Learn nothing: that would bias the next decision."""
@@ -159,9 +171,26 @@ def population(
     count: int, seed: str, behaviours: Mapping[str, float], randomised: bool
 ) -> dict[str, Owner | RandomisedOwner]:
     """Draw the owners of a run, by name."""
-    chosen = Random(f"{seed}/owners").sample(
-        names.OWNER_NAMES, k=min(count, len(names.OWNER_NAMES))
-    )
+    chosen = _draw_names(count, seed, names.OWNER_NAMES)
     if randomised:
         return {name: RandomisedOwner(name, Random(f"{seed}/owner/{name}")) for name in chosen}
     return {name: Owner.draw(name, seed, behaviours) for name in chosen}
+
+
+def population_of_kind(
+    kind: PoolKind, count: int, seed: str, behaviours: Mapping[str, float], randomised: float
+) -> dict[str, Owner | RandomisedOwner]:
+    """Draw the owners of a kind of pool; a share of them releases at random moments."""
+    chosen = _draw_names(count, seed, kind.owner_names)
+    owners: dict[str, Owner | RandomisedOwner] = {}
+    for number, name in enumerate(chosen):
+        if number < round(randomised * len(chosen)):
+            rng = Random(f"{seed}/owner/{name}")
+            owners[name] = RandomisedOwner(name, rng, kind.randomised_seconds)
+        else:
+            owners[name] = Owner.draw(name, seed, behaviours, kind.haste, kind.sweeping)
+    return owners
+
+
+def _draw_names(count: int, seed: str, known: Sequence[str]) -> list[str]:
+    return Random(f"{seed}/owners").sample(list(known), k=min(count, len(known)))

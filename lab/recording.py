@@ -17,18 +17,22 @@ import re
 import socket
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.lab.truth import (
     HOLD_OUTCOMES,
+    JobKey,
+    LoggedHold,
     Truth,
     in_order,
     mark_struck,
     read_holds,
+    read_truth,
     tabulate,
     utc,
     write_truth,
@@ -134,6 +138,17 @@ def leave_recording(
             {"where": t.point, "what": t.kind, "since": utc(t.since), "until": utc(t.until)}
             for t in [*world.troubles, *world.over_share]
         ],
+        **_counts(logs, rows, holds),
+    }
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return Recording(out, manifest)
+
+
+def _counts(
+    logs: Sequence[Path], rows: dict[JobKey, Truth], holds: Sequence[LoggedHold]
+) -> dict[str, Any]:
+    """Return what the manifest says about the content of a recording."""
+    return {
         "jobs": len(rows),
         "events": _count_events(logs),
         "episodes": len(holds),
@@ -142,8 +157,58 @@ def leave_recording(
             name: dict(counts) for name, counts in tabulate(holds, rows).items()
         },
     }
+
+
+def thin(directory: Path, out: Path, share: float, seed: int) -> Recording:
+    """Write a recording of some of the programs, drawn without a look at their outcomes.
+
+    A program is an owner and the name of an executable. All clusters of a program stay or go,
+    over the whole length of the recording, so that no outcome is cut off.
+    """
+    program_of = {}
+    for line in (directory / "jobs.jsonl").read_text().splitlines():
+        ad = json.loads(line)
+        program_of[ad["ClusterId"]] = (ad["Owner"], Path(ad["Cmd"]).name)
+    programs = sorted(set(program_of.values()))
+    chosen = set(Random(f"{seed}/thin").sample(programs, k=round(share * len(programs))))
+    kept = {cluster for cluster, program in program_of.items() if program in chosen}
+
+    (out / "events").mkdir(parents=True)
+    (out / "userlogs").mkdir()
+    logs = []
+    for path in in_order(directory / "events" / "EventLog"):
+        copy = out / "events" / path.name
+        copy.write_text("".join(_events_of(path.read_text(), kept)))
+        logs.append(copy)
+    for path in sorted((directory / "userlogs").iterdir()):
+        if text := "".join(_events_of(path.read_text(), kept)):
+            (out / "userlogs" / path.name).write_text(text)
+    for name in ("jobs.jsonl", "epochs.jsonl"):
+        lines = (directory / name).read_text().splitlines(keepends=True)
+        (out / name).write_text(
+            "".join(line for line in lines if json.loads(line)["ClusterId"] in kept)
+        )
+    rows = {
+        job: row for job, row in read_truth(directory / "truth.jsonl").items() if job[0] in kept
+    }
+    write_truth(out / "truth.jsonl", rows.values())
+    manifest = {
+        **json.loads((directory / "manifest.json").read_text()),
+        "thinned": {"programs": len(chosen), "of": len(programs), "seed": seed},
+        **_counts(logs, rows, read_holds(logs)),
+    }
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return Recording(out, manifest)
+
+
+def _events_of(text: str, clusters: set[int]) -> Iterator[str]:
+    """Yield the events of these clusters, and those of no job, as they stand in a log."""
+    for event in re.split(r"(?<=^\.\.\.\n)", text, flags=re.MULTILINE):
+        if not event:
+            continue
+        cluster = re.match(r"\d{3} \((-?\d+)\.", event)
+        if cluster is None or int(cluster[1]) <= 0 or int(cluster[1]) in clusters:
+            yield event
 
 
 def _write_ads(path: Path, ads: Iterable[dict[str, Any]], scrub: Scrubber) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from condor_advice.gather.errors import UsageError
 from condor_advice.lab import names
 from condor_advice.lab.fileserver import FileServer
+from condor_advice.lab.kinds import PoolKind, load_kind
 from condor_advice.lab.owners import (
     BEHAVIOURS,
     Owner,
@@ -32,8 +33,10 @@ from condor_advice.lab.owners import (
     RandomisedOwner,
     Sight,
     population,
+    population_of_kind,
 )
 from condor_advice.lab.pool import EventLog, ExecutionPoint, Pool
+from condor_advice.lab.programs import Program, draw_programs, program_batch
 from condor_advice.lab.recording import Recording, leave_recording
 from condor_advice.lab.scenarios import Scenario, load_scenarios
 from condor_advice.lab.truth import Truth, utc
@@ -113,6 +116,32 @@ class LabSettings:
     batches_per_minute: float = 22.0
     pace: float = 1.0
     scenarios: Sequence[str] = ()  # empty: all of them
+    kind: str = ""  # of pool; empty: the lab's first set of scenarios, without programs
+    randomised_owners: float = 0.0  # share of a kind's owners who release at random moments
+
+    @classmethod
+    def of_kind(cls, kind: str, minutes: float, seed: int, **options: Any) -> LabSettings:
+        """Return the settings of a kind of pool; `options` override some of them."""
+        values = load_kind(kind)
+        settings: dict[str, Any] = {
+            "behaviours": dict(values.behaviours),
+            "personalities": tuple(values.personalities),
+            "point_prefix": values.point_prefix,
+            "memory_policy": values.memory_policy,
+            "iso_dates": values.iso_dates,
+            "owners": values.owners,
+            "batches_per_minute": values.batches_per_minute,
+            "pace": values.pace,
+            "randomised_owners": values.randomised_owners,
+        }
+        if options.get("randomised_release"):
+            settings["randomised_owners"] = 1.0
+        return cls(minutes, seed, kind=kind, **{**settings, **options})
+
+    @property
+    def pool_kind(self) -> PoolKind | None:
+        """The kind of pool, if one was chosen."""
+        return load_kind(self.kind) if self.kind else None
 
     def __post_init__(self) -> None:
         for kind in self.personalities:
@@ -128,7 +157,9 @@ class LabSettings:
             )
         if set(self.behaviours) != set(BEHAVIOURS) or sum(self.behaviours.values()) <= 0:
             raise UsageError(f"give a share for each behaviour: {', '.join(BEHAVIOURS)}")
-        known = load_scenarios()
+        if self.kind:
+            load_kind(self.kind)
+        known = load_scenarios(self.kind)
         for name in self.scenarios:
             if name not in known:
                 raise UsageError(
@@ -146,6 +177,7 @@ def run_lab(settings: LabSettings, out: Path, say: Callable[[str], None] = print
     with _utc(), FileServer() as server:
         points = make_points(settings, work)
         world = LabWorld(work, str(settings.seed), server, points, settings.pace)
+        world.changes = world.began + 30 * settings.minutes
         plan_shares(world, settings)
         pool = Pool(
             work / "pool",
@@ -273,6 +305,8 @@ def _execution_point(point: LabPoint) -> ExecutionPoint:
 
 def plan_shares(world: LabWorld, settings: LabSettings) -> None:
     """Choose when each project is over its share; the policy is fixed before the start."""
+    if settings.kind:
+        return  # kinds of pools have policies of their own
     now, end = world.clock(), world.clock() + settings.minutes * 60
     for project in world.rng.sample(names.PROJECTS, k=3):
         since = now + world.pace * world.rng.uniform(10, 200)
@@ -306,6 +340,21 @@ def pool_config(settings: LabSettings, world: LabWorld) -> str:
         "JOB_EPOCH_HISTORY = $(SPOOL)/epoch_history",
         "MAX_EPOCH_HISTORY_LOG = 500000000",
         "MAX_HISTORY_LOG = 500000000",
+    ]
+    kind = settings.pool_kind
+    if kind is not None:
+        lines += [kind.config(world)] if kind.config is not None else []
+    else:
+        lines += _first_policies(over, fresh)
+    for point in world.points:
+        if point.pid_file is not None:
+            lines.append(f"STARTD_{point.name.upper()} = {_small_startd(point)}")
+    return "\n".join(lines)
+
+
+def _first_policies(over: str, fresh: str) -> list[str]:
+    """Return the site's policies of a pool without a kind."""
+    return [
         "SYSTEM_PERIODIC_HOLD_NAMES = share memory restarts",
         f"SYSTEM_PERIODIC_HOLD_share = JobStatus == 2 && ({over})",
         'SYSTEM_PERIODIC_HOLD_share_REASON = "Project is over its share"',
@@ -319,10 +368,6 @@ def pool_config(settings: LabSettings, world: LabWorld) -> str:
         "SYSTEM_PERIODIC_RELEASE = HoldReasonCode == 26 && HoldReasonSubCode == 41"
         " && time() - EnteredCurrentStatus > 40",
     ]
-    for point in world.points:
-        if point.pid_file is not None:
-            lines.append(f"STARTD_{point.name.upper()} = {_small_startd(point)}")
-    return "\n".join(lines)
 
 
 def _small_startd(point: LabPoint) -> Path:
@@ -354,6 +399,10 @@ class _Submitted:
     scenario: Scenario
     cause: Cause
     owner: Owner | RandomisedOwner
+    cluster: int
+    program: Program | None = None
+    replaces: int | None = None  # the cluster that its owner removed before
+    is_replaced: bool = False
     fixed_at: dict[int, float] = field(default_factory=dict)  # proc -> when
 
 
@@ -372,13 +421,22 @@ class _Lab:
     ) -> None:
         self.settings, self.world, self.pool, self.say = settings, world, pool, say
         self.rng = Random(f"{settings.seed}/lab")
-        self.owners = population(
-            settings.owners, str(settings.seed), settings.behaviours, settings.randomised_release
-        )
-        chosen = load_scenarios()
+        seed, self.kind = str(settings.seed), settings.pool_kind
+        self.programs: list[Program] = []
+        if self.kind is None:
+            self.owners = population(
+                settings.owners, seed, settings.behaviours, settings.randomised_release
+            )
+        else:
+            self.owners = population_of_kind(
+                self.kind, settings.owners, seed, settings.behaviours, settings.randomised_owners
+            )
+            self.programs = draw_programs(self.kind, self.owners, seed)
+        chosen = load_scenarios(settings.kind)
         if settings.scenarios:
             chosen = {name: chosen[name] for name in settings.scenarios}
         self.scenarios = list(chosen.values())
+        self.healthy = load_scenarios(settings.kind)["healthy"]
         self.clusters: dict[int, _Submitted] = {}
         self.held: dict[tuple[int, int], _Held] = {}
         self.hold_count: Counter[tuple[int, int]] = Counter()
@@ -386,32 +444,32 @@ class _Lab:
         self.running: dict[int, str] = {}  # cluster -> slot of one of its jobs
         self.idle = 0
         self.seen_holds = 0
+        self.batches = 0
+        self.last_submit = 0.0
         self._children: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
         """Run for the given minutes; submit nothing in the last part, so that jobs can end."""
         start = self.world.clock()
         end = start + 60 * self.settings.minutes
-        last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
+        self.last_submit = end - min(0.2 * (end - start), 240 * self.settings.pace)
         self._plan_troubles(end)
         try:
-            self._loop(start, last_submit, end)
+            self._loop(start, end)
         except KeyboardInterrupt:
             self.say("stopped early; the recording ends here")
         for child in self._children:
             child.wait()
 
-    def _loop(self, start: float, last_submit: float, end: float) -> None:
+    def _loop(self, start: float, end: float) -> None:
         next_poll = next_batch = start
         report = start + 60
-        number = 0
         while (now := self.world.clock()) < end:
             self.world.run_due()
             self._start_commands()
-            if now >= next_batch and now < last_submit:
+            if now >= next_batch and now < self.last_submit:
                 if self.idle < 80:  # wait while the pool is busy
-                    number += 1
-                    self._submit(number)
+                    self._submit_next()
                 next_batch += self.rng.expovariate(self.settings.batches_per_minute / 60)
             if now >= next_poll:
                 self._watch()
@@ -440,11 +498,34 @@ class _Lab:
 
     # -- submitting
 
-    def _submit(self, number: int) -> None:
-        rng = Random(f"{self.settings.seed}/choice/{number}")
+    def _submit_next(self) -> None:
+        """Draw an owner or one of their programs, and what is wrong; submit it."""
+        self.batches += 1
+        rng = Random(f"{self.settings.seed}/choice/{self.batches}")
+        if self.kind is not None:
+            [program] = rng.choices(self.programs, [p.activity for p in self.programs])
+            scenario = program.next_scenario(rng, self.scenarios, self.kind.persistence)
+            self._submit_program(program, scenario)
+            return
         owner = rng.choice(list(self.owners.values()))
         [scenario] = rng.choices(self.scenarios, [s.weight for s in self.scenarios])
-        batch = healthy_batch(self.world, number, owner.name)
+        self._submit(healthy_batch(self.world, self.batches, owner.name), scenario)
+
+    def _submit_program(
+        self, program: Program, scenario: Scenario, replaces: int | None = None
+    ) -> None:
+        assert self.kind is not None
+        batch = program_batch(self.world, self.batches, program, self.kind)
+        self._submit(batch, scenario, program, replaces)
+
+    def _submit(
+        self,
+        batch: JobBatch,
+        scenario: Scenario,
+        program: Program | None = None,
+        replaces: int | None = None,
+    ) -> None:
+        owner = self.owners[batch.owner]
         cause = scenario.set_up(batch, self.world)
         argv = batch.write_submit_files()
         if batch.dag:
@@ -457,9 +538,21 @@ class _Lab:
                 f"{scenario.name}: condor_submit failed: {(done.stderr or done.stdout).strip()}"
             )
             return
-        self.clusters[cluster] = _Submitted(batch, scenario, cause, owner)
+        self.clusters[cluster] = _Submitted(
+            batch, scenario, cause, owner, cluster, program, replaces
+        )
         if cause.on_submit is not None:
             cause.on_submit(cluster)
+
+    def _resubmit(self, submitted: _Submitted, is_mended: bool) -> None:
+        """Submit the program of a removed cluster again, with its fault or without."""
+        program = submitted.program
+        if program is None or self.world.clock() > self.last_submit:
+            return
+        self.batches += 1
+        scenario = self.healthy if is_mended else submitted.scenario
+        program.scenario = scenario
+        self._submit_program(program, scenario, replaces=submitted.cluster)
 
     @staticmethod
     def _write_dag(batch: JobBatch) -> list[str]:
@@ -540,8 +633,9 @@ class _Lab:
             before, _ = self.released.pop(job)
             owner.learn(before, succeeded=False)
         decision = owner.decide(sight)
-        if self.settings.randomised_release:
-            allowed = Random(f"{self.settings.seed}/releases/{job}").randrange(3, 8)
+        if isinstance(owner, RandomisedOwner):
+            low, high = self.kind.randomised_releases if self.kind else (3, 7)
+            allowed = Random(f"{self.settings.seed}/releases/{job}").randint(low, high)
             if sight.holds > allowed:
                 decision = OwnerDecision("remove", decision.delay)
         entered = self.held[job].entered
@@ -561,7 +655,7 @@ class _Lab:
         if decision.action == "ignore":
             return
         if decision.action == "remove":
-            self.world.queue_command(owner.name, "condor_rm", name)
+            self._remove(submitted, name)
             return
         jobs = [job]
         if decision.whole_cluster and not submitted.batch.dag:
@@ -573,11 +667,25 @@ class _Lab:
             del self.held[other]
         self.world.queue_command(owner.name, "condor_release", *(f"{c}.{p}" for c, p in jobs))
 
+    def _remove(self, submitted: _Submitted, name: str) -> None:
+        """Remove a job; or its cluster, to submit the program again."""
+        kind, owner = self.kind, submitted.owner
+        rng = Random(f"{self.settings.seed}/removal/{submitted.batch.number}/{name}")
+        if kind is None or submitted.is_replaced or rng.random() >= kind.resubmits:
+            self.world.queue_command(owner.name, "condor_rm", name)
+            return
+        submitted.is_replaced = True
+        self.world.queue_command(owner.name, "condor_rm", str(submitted.cluster))
+        is_mended = rng.random() < kind.mended
+        self.world.at(self.world.after(3, 40, rng), partial(self._resubmit, submitted, is_mended))
+
     def _fix(self, submitted: _Submitted, jobs: list[tuple[int, int]]) -> None:
         fix, owner = submitted.cause.fix, submitted.owner
         if fix is None or not owner.gets_it_right():
             return  # the fix has no effect
         now = self.world.clock()
+        if submitted.program is not None:
+            submitted.program.scenario = self.healthy  # the owner fixes the next clusters, too
         if fix.mend is not None:
             fix.mend()
             for proc in range(submitted.batch.procs):
@@ -684,6 +792,7 @@ class _Lab:
                     cause.transient,
                     utc(ended),
                     utc(submitted.fixed_at.get(proc)),
+                    submitted.replaces,
                 )
             )
         return rows

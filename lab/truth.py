@@ -54,6 +54,7 @@ class Truth:
     transient: bool
     ended: str | None = None  # UTC; when the cause went away by itself
     fixed: str | None = None  # UTC; when somebody fixed it
+    replaces: int | None = None  # the removed cluster of the same program that it stands in for
     struck: list[dict[str, object]] = field(default_factory=list)  # holds with another cause
 
 

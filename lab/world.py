@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -111,6 +111,8 @@ class LabWorld:
         self.spool = root / "pool" / "spool"
         self.pace = pace  # multiplies every delay: below 1 is faster
         self.clock = clock
+        self.began = clock()
+        self.changes = float("inf")  # when the site changes; the run sets it
         self.rng = Random(f"{seed}/world")
         self.troubles: list[Trouble] = []
         self.over_share: list[Trouble] = []  # known at the start: they are in the pool's policy
@@ -119,6 +121,7 @@ class LabWorld:
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._server_paths = itertools.count()
+        self._outages: dict[str, float] = {}  # name -> when the last one ends
 
     def at(self, when: float, do: Callable[[], object]) -> None:
         """Schedule a call for a Unix time; the loop makes it soon after."""
@@ -132,6 +135,23 @@ class LabWorld:
     def after(self, low: float, high: float, rng: Random | None = None) -> float:
         """Return a Unix time between `low` and `high` seconds from now, scaled by the pace."""
         return self.clock() + self.pace * (rng or self.rng).uniform(low, high)
+
+    def outage(self, name: str, draw_end: Callable[[], float]) -> float:
+        """Return when an outage that several batches share ends.
+
+        If the last outage of this name is over, a new one begins now and ends at `draw_end()`.
+        """
+        if self._outages.get(name, 0.0) <= self.clock():
+            self._outages[name] = draw_end()
+        return self._outages[name]
+
+    def end_outage(self, name: str) -> None:
+        """End a shared outage now, because somebody repaired what it was about."""
+        self._outages[name] = min(self._outages.get(name, 0.0), self.clock())
+
+    def in_outage(self, name: str) -> bool:
+        """Return whether a shared outage lasts."""
+        return self.clock() < self._outages.get(name, 0.0)
 
     def queue_command(self, user: str, *command: str) -> None:
         """Queue a command to run as `user`; the loop starts it and does not wait for it."""
@@ -228,6 +248,8 @@ class JobBatch:
     submit: dict[str, str] = field(default_factory=dict)
     dag: bool = False
     spool: bool = False  # submit with -spool
+    data_words: Sequence[str] = names.DATA_WORDS
+    failure: str = ""  # shell code of a failure, where a program has one of its own
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the batch's directory."""
@@ -236,7 +258,7 @@ class JobBatch:
     def data(self) -> str:
         """Return a neutral file name that the batch does not use yet."""
         while True:
-            name = names.data(self.rng)
+            name = names.data(self.rng, self.data_words)
             if name not in self.outputs and not any(i.endswith(name) for i in self.inputs):
                 return name
 
@@ -256,6 +278,15 @@ class JobBatch:
         seconds = min(low + self.rng.expovariate(1 / typical), 420.0)
         return self.world.clock() + self.world.pace * seconds
 
+    def clears(self, median: float, spread: float = 1.0, longest: float = 3600.0) -> float:
+        """Draw the Unix time at which a cause ends, from a lognormal distribution.
+
+        `spread` is the standard deviation of the logarithm: with 1.5, one cause in six ends
+        after more than four times the median.
+        """
+        seconds = min(median * self.rng.lognormvariate(0, spread), longest)
+        return self.world.clock() + self.world.pace * max(seconds, 1.0)
+
     def trouble_a_point(self, kind: str, description: str, fix: Fix | None = None) -> Cause:
         """Give one execution point trouble for a while; `description` names it as {point}.
 
@@ -274,6 +305,8 @@ class JobBatch:
 
     def failing_exit(self) -> str:
         """Return shell code that fails the program; the exit code is unrelated to the cause."""
+        if self.failure:
+            return self.failure
         code = self.rng.choice((1, 1, 1, 2, 3, 84, 85, 127, 134, 139))
         return "kill -SEGV $$; sleep 1" if code == 139 else f"exit {code}"
 

@@ -144,20 +144,17 @@ def out_of_fold(
     weight: Floats,
     group: Ints,
     seed: int = 0,
-    asked: Floats | None = None,
 ) -> Floats:
     """Return each group's probabilities by a calibration that was fitted on the other groups.
 
-    Compute figures from these: on its own training data a calibration looks too good. `asked` are
-    the log-odds to calibrate, if they differ from those to fit on.
+    Compute figures from these: on its own training data a calibration looks too good.
     """
-    asked = margin if asked is None else asked
     distinct, which = np.unique(group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(distinct))[which] % 5
     p = np.empty(len(margin))
     for nth in range(5):
         kept, left = fold != nth, fold == nth
-        p[left] = _fit(kind, margin[kept], label[kept], weight[kept])(asked[left])
+        p[left] = _fit(kind, margin[kept], label[kept], weight[kept])(margin[left])
     return p
 
 

@@ -17,7 +17,8 @@ from condor_advice.gather.live import AccessPoint
 from condor_advice.gather.regular import MOST_OWN_LOG_BYTES
 from condor_advice.gather.sequences import JobSequence, read_log, sequences
 from condor_advice.gather.store import Store, default_store_path
-from condor_advice.preprocess.holds.episodes import HoldEpisode, Outcome, hold_episodes, outcome_of
+from condor_advice.preprocess.holds.episodes import HoldEpisode, hold_episodes, outcome_of
+from condor_advice.preprocess.holds.outcomes import Outcome
 
 _EFFECTS = {
     Outcome.SUCCEEDED: Effect.SUCCEEDED,

@@ -34,6 +34,7 @@ from condor_advice.gather.files import open_lock, private_directory
 from condor_advice.gather.foreign_text import one_line
 from condor_advice.gather.ledger import Action, Ledger, Result, ledger_path, now
 from condor_advice.gather.live import AccessPoint, HeldSince, Refused
+from condor_advice.preprocess.holds.hold_reasons import OUR_MARK
 
 if TYPE_CHECKING:
     from condor_advice.advise.advice import Advice
@@ -318,7 +319,7 @@ def _by_reason(
     for choice, action in begun:
         given = choice.case.given
         chance = f"{given.p_success:.1f}"  # coarse, so that many jobs share one request
-        groups[f"condor-advice: {given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
+        groups[f"{OUR_MARK}{given.verdict} {choice.case.label} p={chance} [{mark}]"].append(
             (choice, action)
         )
     return groups

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from condor_advice.advise.jobids import parse_job_id
+from condor_advice.gather.errors import NoSuchJob, Unreachable
 from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
@@ -54,9 +55,29 @@ def history(job_ids: tuple[str, ...], days: float, store: Path | None, as_json: 
         for action in shown:
             click.echo(json.dumps(action_as_dict(action)))
     elif not shown:
-        click.echo(f"No actions in the last {days:g} days.")
+        if wanted and (unknown := _unknown(wanted, now() - 86400 * days)):
+            raise NoSuchJob(unknown)
+        of = f" on {' '.join(map(str, wanted))}" if wanted else ""
+        click.echo(f"No actions{of} in the last {days:g} days.")
     else:
         _print(shown)
+
+
+def _unknown(wanted: Sequence[WantedJobs], since: float) -> str:
+    """Say which of the named jobs neither the queue nor the schedd's history has."""
+    from condor_advice.gather.live import AccessPoint
+
+    try:
+        point = AccessPoint.find()
+        queued = point.jobs([(jobs.cluster, None) for jobs in wanted])
+        ended = point.finished_jobs([(jobs.cluster, None) for jobs in wanted], since)
+    except Unreachable:
+        return ""  # nobody can tell
+    known = [live.job for live in (*queued, *ended)]
+    missing = [
+        jobs for jobs in wanted if not any(jobs.includes(job.cluster, job.proc) for job in known)
+    ]
+    return "; ".join(f"there is no job {jobs} in the queue or the history" for jobs in missing)
 
 
 def _is_wanted(action: Action, wanted: Sequence[WantedJobs]) -> bool:

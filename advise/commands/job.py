@@ -11,7 +11,7 @@ import click
 
 from condor_advice.advise.apply import Acting, apply_options
 from condor_advice.advise.commands.options import zone_option
-from condor_advice.advise.jobids import is_job_id, parse_job_id
+from condor_advice.advise.jobids import is_job_id, is_user_name, parse_job_id
 from condor_advice.gather.errors import AdviceError, UsageError
 from condor_advice.gather.foreign_text import clear_screen, one_line
 
@@ -95,6 +95,7 @@ class Unnamed(click.Command):
 @click.option(
     "--explain", is_flag=True, help="Show which features and events contributed to the probability."
 )
+@click.option("-v", "--verbose", is_flag=True, help="Show the details of each group, not one line.")
 @click.option("--watch", is_flag=True, help="Repeat every minute until Ctrl-C.")
 @apply_options
 def job(
@@ -108,6 +109,7 @@ def job(
     zone: str | None,
     as_json: bool,
     explain: bool,
+    verbose: bool,
     watch: bool,
     acts: bool,
     yes: bool,
@@ -118,8 +120,13 @@ def job(
     """Say whether to release, fix or remove held jobs, and why.
 
     JOBID is 1234, 1234.7, 1234.0-9 or ap1#1234.7. Without a JOBID, the schedd is asked for your
-    held jobs.
+    held jobs. A user's name instead of ids means --user NAME.
     """
+    names = [word for word in job_ids if is_user_name(word)]
+    if names and not logs:
+        if user or everybody or len(job_ids) > 1:
+            raise UsageError(f"{names[0]!r} is no job id; name one user, or job ids")
+        user, job_ids = names[0], ()
     if logs and store:
         raise UsageError("--log and --store exclude each other")
     if everybody and user:
@@ -147,11 +154,12 @@ def job(
         everybody=everybody,
         user=user,
         constraint=constraint,
+        bare_word=bool(names) and not logs,
     )
     while True:
         if watch and sys.stdout.isatty() and not as_json:
             clear_screen()
-        missing = answer(question, as_json, explain, acting)
+        missing = answer(question, as_json, explain, acting, verbose)
         if not watch:
             if missing:
                 raise AdviceError("; ".join(missing))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from condor_advice.gather.errors import UsageError
 
@@ -118,7 +119,16 @@ def lab() -> None:
     metavar="NAME",
     help="Use only this scenario; may be repeated.",
 )
+@click.option(
+    "--kind",
+    default="",
+    metavar="NAME",
+    help="Kind of pool: its scenarios, programs and owners, and its defaults for the options "
+    "above; `condor-advice lab kinds` lists them.",
+)
+@click.pass_context
 def run(
+    context: click.Context,
     minutes: float,
     seed: int,
     out: Path,
@@ -132,33 +142,44 @@ def run(
     batches_per_minute: float,
     pace: float,
     scenarios: tuple[str, ...],
+    kind: str,
     as_json: bool,
 ) -> None:
     """Run a private pool with faults and job owners, and record it."""
+    from condor_advice.lab.kinds import load_kind
     from condor_advice.lab.owners import BEHAVIOURS
     from condor_advice.lab.run import LabSettings, run_lab
 
-    shares = dict(BEHAVIOURS)
+    shares = dict(load_kind(kind).behaviours if kind else BEHAVIOURS)
     for word in behaviours:
         name, _, share = word.partition("=")
         try:
             shares[name] = float(share)
         except ValueError:
             raise UsageError(f"--behaviour {word}: write NAME=SHARE, as in fix=0.4") from None
-    settings = LabSettings(
-        minutes,
-        seed,
-        randomised_release,
-        shares,
-        tuple(points.split(",")),
-        point_prefix,
-        memory_policy,
-        dates == "iso",
-        owners,
-        batches_per_minute,
-        pace,
-        scenarios,
-    )
+    options: dict[str, object] = {
+        "randomised_release": randomised_release,
+        "behaviours": shares,
+        "personalities": tuple(points.split(",")),
+        "point_prefix": point_prefix,
+        "memory_policy": memory_policy,
+        "iso_dates": dates == "iso",
+        "owners": owners,
+        "batches_per_minute": batches_per_minute,
+        "pace": pace,
+        "scenarios": scenarios,
+    }
+    if kind:
+        parameters = {"personalities": "points", "iso_dates": "dates"}
+        options = {
+            name: value
+            for name, value in options.items()
+            if context.get_parameter_source(parameters.get(name, name))
+            is not ParameterSource.DEFAULT
+        }
+        settings = LabSettings.of_kind(kind, minutes, seed, **options)
+    else:
+        settings = LabSettings(minutes, seed, **options)  # type: ignore[arg-type]
     recording = run_lab(settings, out, say=lambda line: click.echo(line, err=True))
     if as_json:
         click.echo(json.dumps(recording.manifest))
@@ -201,6 +222,29 @@ def pack(recording: Path, name: str, use: str, into: Path, as_json: bool) -> Non
     )
 
 
+@lab.command("thin")
+@click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--share",
+    required=True,
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    help="Share of the programs to keep.",
+)
+@new_data_options(
+    seed="Determines the programs.",
+    out="New directory for the smaller recording.",
+    as_json="Print the manifest as one JSON object.",
+)
+def thin_recording(recording: Path, share: float, seed: int, out: Path, as_json: bool) -> None:
+    """Keep some programs of a recording, drawn without a look at the outcomes."""
+    from condor_advice.lab.recording import thin
+
+    if out.exists():
+        raise UsageError(f"{out} exists; name a new directory for the recording")
+    smaller = thin(recording, out, share, seed)
+    click.echo(json.dumps(smaller.manifest) if as_json else smaller.table())
+
+
 @lab.command("recordings")
 @click.option("--table", metavar="NAME", help="Print the scenarios × outcomes of this recording.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object.")
@@ -219,20 +263,45 @@ def list_recordings(table: str | None, as_json: bool) -> None:
         for name, entry in known.items():
             settings = entry["settings"]
             released = "randomised" if settings["randomised_release"] else "by owners"
+            if share := settings.get("randomised_owners"):
+                released = f"by owners ({share:.0%} of them at random)"
+            kind = f", {settings['kind']}" if settings.get("kind") else ""
             click.echo(
                 f"{name:10} {entry['use']:6} {settings['minutes']:4.0f} min "
                 f"{entry['jobs']:6d} jobs {entry['episodes']:6d} episodes, released "
-                f"{released}, {settings['memory_policy']} memory policy"
+                f"{released}, {settings['memory_policy']} memory policy{kind}"
             )
 
 
-@lab.command("scenarios")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
-def list_scenarios(as_json: bool) -> None:
-    """List the scenarios: what can go wrong in the lab."""
+@lab.command("kinds")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per kind.")
+def list_kinds(as_json: bool) -> None:
+    """List the kinds of pools that `lab run --kind` can run."""
+    from importlib import import_module
+
+    from condor_advice.lab import kinds
     from condor_advice.lab.scenarios import load_scenarios
 
-    for scenario in load_scenarios().values():
+    for name in kinds.kind_names():
+        about = (import_module(f"{kinds.__name__}.{name}").__doc__ or "").strip()
+        count = len(load_scenarios(name))
+        if as_json:
+            click.echo(json.dumps({"name": name, "scenarios": count, "about": about}))
+        else:
+            click.echo(f"{name:16} {count:3d} scenarios  {about.splitlines()[0]}")
+
+
+@lab.command("scenarios")
+@click.option("--kind", default="", metavar="NAME", help="Of this kind of pool.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scenario.")
+def list_scenarios(kind: str, as_json: bool) -> None:
+    """List the scenarios: what can go wrong in the lab."""
+    from condor_advice.lab.kinds import load_kind
+    from condor_advice.lab.scenarios import load_scenarios
+
+    if kind:
+        load_kind(kind)
+    for scenario in load_scenarios(kind).values():
         if as_json:
             click.echo(
                 json.dumps(

@@ -26,11 +26,17 @@ class Scenario:
     set_up: Callable[[JobBatch, LabWorld], Cause]
 
 
-def load_scenarios() -> dict[str, Scenario]:
-    """Return all scenarios of this folder by name, in alphabetical order."""
+def load_scenarios(kind: str = "") -> dict[str, Scenario]:
+    """Return all scenarios of a kind of pool by name, in alphabetical order.
+
+    Without a kind they are those of this folder.
+    """
+    package = importlib.import_module(f"condor_advice.lab.kinds.{kind}" if kind else __name__)
     scenarios = {}
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        if info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
         scenarios[info.name] = Scenario(
             info.name, module.FAMILY, module.WEIGHT, (module.__doc__ or "").strip(), module.set_up
         )

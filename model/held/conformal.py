@@ -24,25 +24,38 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 RISK = 0.1
-_BOUND_SHARES = np.arange(0.04, 1.0, 0.04)  # shares of all episodes to try as a bound
+_BOUND_SHARES = np.arange(0.02, 1.0, 0.02)  # shares of all episodes to try as a bound
+_FEWEST_IN_WORLD = 20  # confident verdicts on an access point, for a share of its own
 _UNREACHABLE = 1.1  # above any probability
 
 
-def choose_bounds(p: Floats, label: Floats, group: Ints, risk: float = RISK) -> Abstention:
-    """Return the bounds for a risk level; if none passes, the model always abstains."""
-    fails = _bound(p, label, group, risk)
-    succeeds = _bound(1.0 - p, 1.0 - label, group, risk)
+def choose_bounds(
+    p: Floats, label: Floats, group: Ints, risk: float = RISK, world: Ints | None = None
+) -> Abstention:
+    """Return the bounds for a risk level; if none passes, the model always abstains.
+
+    `world` tells which access point each episode is of. A bound must then keep the promise on each
+    of them by itself, as predicted by a model that had not seen it: the next one may be like the
+    worst.
+    """
+    worlds = np.zeros(len(p), np.int64) if world is None else world
+    fails = _bound(p, label, group, risk, worlds)
+    succeeds = _bound(1.0 - p, 1.0 - label, group, risk, worlds)
     return Abstention(risk, fails, 1.0 - succeeds if succeeds > 0 else _UNREACHABLE)
 
 
-def _bound(score: Floats, wrong: Floats, group: Ints, risk: float) -> float:
+def _bound(score: Floats, wrong: Floats, group: Ints, risk: float, world: Ints) -> float:
     """Return the highest bound below which at most `risk` of the verdicts are wrong; 0 if none."""
     ordered = np.sort(score)
     best = 0.0
     for share in _BOUND_SHARES:
         bound = float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
         below = score < bound
-        if corrected_risk(wrong[below], group[below]) <= risk:
+        if corrected_risk(wrong[below], group[below]) <= risk and all(
+            wrong[below & (world == one)].mean() <= risk
+            for one in np.unique(world[below]).tolist()
+            if np.count_nonzero(below & (world == one)) >= _FEWEST_IN_WORLD
+        ):
             best = bound
     return best
 

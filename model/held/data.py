@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.model.arrays import hash_arrays, load_arrays, save_arrays
-from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.model.held.evidence_rows import EvidenceTensors, join_tensors
+from condor_advice.preprocess.holds.evidence import EvidenceTable
 from condor_advice.preprocess.holds.export import ExportedEpisodes
+from condor_advice.preprocess.holds.facts import decision_moment, facts_of
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.job_numbers import cluster_of
-from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX, labels_of
+from condor_advice.preprocess.holds.labels import NO_LABEL, labels_of
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 from condor_advice.preprocess.holds.samples import Samples
 from condor_advice.preprocess.holds.splits import Moments, kin_groups
 from condor_advice.preprocess.holds.tensors import EpisodeTensor
@@ -32,6 +35,7 @@ Bools = npt.NDArray[np.bool_]
 MIN_LABELLED = 200
 MIN_OF_EACH = 20
 _ROWS = "rows_"  # prefix of the arrays that hold the rows of a part
+_EVIDENCE = "evidence_"  # prefix of the arrays of the evidence
 
 
 class CannotTrain(AdviceError):
@@ -53,6 +57,7 @@ class HeldData:
     kin: Ints  # jobs of one cluster, DAG or batch share a number
     source: npt.NDArray[np.int32]  # which log, recording or export
     changed: Bools  # released after a repair
+    evidence: EvidenceTensors  # as of the release, or of the hold where there was none
     sources: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -77,9 +82,15 @@ class HeldData:
         chosen = {
             field.name: getattr(self, field.name)[rows]
             for field in fields(self)
-            if field.name not in ("steps", "offsets", "sources")
+            if field.name not in ("steps", "offsets", "evidence", "sources")
         }
-        return HeldData(steps=self.steps[flat], offsets=offsets, sources=self.sources, **chosen)
+        return HeldData(
+            steps=self.steps[flat],
+            offsets=offsets,
+            evidence=self.evidence.take(rows),
+            sources=self.sources,
+            **chosen,
+        )
 
     def lengths(self) -> Ints:
         """Return the number of steps of each episode."""
@@ -87,13 +98,25 @@ class HeldData:
 
     def hash(self) -> str:
         """Return a hash of everything that models learn from."""
-        return hash_arrays((self.features, self.steps, self.offsets, self.label, self.time))
+        evidence = (self.evidence.tokens, self.evidence.query)
+        return hash_arrays(
+            (self.features, self.steps, self.offsets, self.label, self.time, *evidence)
+        )
 
     def save(self, path: Path, parts: Mapping[str, Ints] | None = None) -> None:
         """Write all episodes, and the rows of named parts, to one .npz file."""
-        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        arrays = {
+            field.name: np.asarray(getattr(self, field.name))
+            for field in fields(self)
+            if field.name != "evidence"
+        }
+        evidence = {
+            f"{_EVIDENCE}{field.name}": getattr(self.evidence, field.name)
+            for field in fields(EvidenceTensors)
+        }
         rows = {f"{_ROWS}{name}": rows for name, rows in (parts or {}).items()}
-        save_arrays(path, arrays | {"feature_names": np.array(FEATURE_NAMES)} | rows)
+        names = {"feature_names": np.array(FEATURE_NAMES)}
+        save_arrays(path, arrays | names | evidence | rows)
 
     @classmethod
     def load(cls, path: Path) -> HeldData:
@@ -112,7 +135,10 @@ class HeldData:
         sources = tuple(map(str, arrays.pop("sources").tolist()))
         names = [name for name in arrays if name.startswith(_ROWS)]
         parts = {name.removeprefix(_ROWS): arrays.pop(name) for name in names}
-        return cls(sources=sources, **arrays), parts
+        evidence = EvidenceTensors(
+            **{field.name: arrays.pop(_EVIDENCE + field.name) for field in fields(EvidenceTensors)}
+        )
+        return cls(sources=sources, evidence=evidence, **arrays), parts
 
     def moments(self) -> Moments:
         """Return the times and groups that a split by time needs."""
@@ -154,7 +180,7 @@ class HeldData:
 def from_samples(samples: Samples, source: str, changed: Bools | None = None) -> HeldData:
     """Convert episodes in memory to training data."""
     count = len(samples)
-    changed = np.zeros(count, np.bool_) if changed is None else changed
+    changed = samples.outcomes["changed"] != 0 if changed is None else changed
     outcome = samples.outcomes["outcome"].astype(np.int8)
     episodes = samples.episodes
     batch = np.where(episodes["batch"] != 0, episodes["batch"] * 1_000_003 + episodes["owner"], 0)
@@ -163,7 +189,7 @@ def from_samples(samples: Samples, source: str, changed: Bools | None = None) ->
         samples.features,
         samples.steps,
         samples.offsets,
-        np.where(changed, NO_LABEL, labels_of(outcome)).astype(np.int8),
+        labels_of(outcome, changed),
         outcome,
         episodes["time"].astype(np.int64),
         samples.outcomes["released"].astype(np.int64),
@@ -171,7 +197,22 @@ def from_samples(samples: Samples, source: str, changed: Bools | None = None) ->
         kin,
         np.zeros(count, np.int32),
         changed,
+        evidence_of(samples, changed),
         (source,),
+    )
+
+
+def evidence_of(samples: Samples, changed: Bools) -> EvidenceTensors:
+    """Return what was known about each hold when it was released.
+
+    A hold that was not released is asked about as of its beginning.
+    """
+    facts = facts_of(samples.episodes, samples.outcomes)
+    facts["changed"] |= changed
+    return EvidenceTensors.of(
+        EvidenceTable(facts, samples.ends).evidence(
+            np.arange(len(facts)), [decision_moment(fact) for fact in facts]
+        )
     )
 
 
@@ -207,6 +248,7 @@ def from_export(dataset: ExportedEpisodes, name: str = "") -> HeldData:
         _kin((dataset.cluster, dataset.dag, dataset.batch)),
         np.zeros(len(rows), np.int32),
         np.zeros(len(rows), np.bool_),
+        EvidenceTensors.nothing(len(rows)),
         (name or dataset.directory.name,),
     )
 
@@ -231,9 +273,10 @@ def join(parts: Sequence[HeldData]) -> HeldData:
     joined = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])
         for field in fields(HeldData)
-        if field.name not in ("kin", "source", "offsets", "sources")
+        if field.name not in ("kin", "source", "offsets", "evidence", "sources")
     }
     return HeldData(
+        evidence=join_tensors(part.evidence for part in parts),
         kin=np.concatenate(kin),
         source=np.concatenate(source),
         offsets=np.concatenate(offsets),

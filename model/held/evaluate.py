@@ -171,7 +171,7 @@ def importances(model: HeldModel, data: HeldData, most: int = 200) -> dict[str, 
         return {}
     rows = np.linspace(0, len(data) - 1, min(most, len(data))).astype(np.int64)
     prepared = model.prepare(Inputs.of(data.take(rows)))
-    shares = [trees.shares(row) for row in trees.rows(prepared.features, prepared.derived)]
+    shares = [trees.shares(row) for row in trees.rows(prepared)]
     means = (
         np.mean([np.abs([*share.values()]) for share in shares], axis=0) * model.weights["trees"]
     )

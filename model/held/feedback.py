@@ -18,8 +18,8 @@ import numpy as np
 from condor_advice.gather.events import SAME_HOLD_SECONDS, SUBMITTING_SECONDS
 from condor_advice.gather.ledger import GivenAdvice
 from condor_advice.model.metrics import brier, calibration_error
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.labels import OUTCOMES, label_of
+from condor_advice.preprocess.holds.labels import label_of
+from condor_advice.preprocess.holds.outcomes import OUTCOMES, Outcome
 
 BINS = 5
 MIN_FOR_BINS = 25

@@ -74,7 +74,7 @@ def with_repairs(samples: Samples, logs: EpisodeLogs) -> HeldData:
     """Label episodes; a release after a repair gets no label and counts in no success rate."""
     changed = released_after_repair(samples, logs.repairs)
     data = from_samples(samples, logs.name, changed)
-    if not changed.any():
+    if not logs.repairs:  # what events tell of changes is not counted in the features anyway
         return data
     return replace(data, features=without_repairs(samples, changed))
 

@@ -33,8 +33,7 @@ from condor_advice.model.infer.lstm import (
 )
 from condor_advice.model.metrics import log_loss, roc_auc
 from condor_advice.model.tracking import NoTracking, Tracker
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 from condor_advice.preprocess.holds.templates import TEMPLATE_BUCKETS
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A model answers: if this job is released now, as is, does it succeed? The answer is a weighted sum
 of the log-odds of its parts (parts/: the rules, a logistic regression, boosted trees, an LSTM over
-the job's events; a part that adds nothing is left out), calibrated on episodes that no part was
+the evidence; a part that adds nothing is left out), calibrated on episodes that no part was
 trained on. It comes with an interval, and with whether the model is sure; conformal.py defines
 "sure". A model is read from plain arrays and the manifest; no training package is imported here.
 """
@@ -10,10 +10,10 @@ trained on. It comes with an interval, and with whether the model is sure; confo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from condor_advice.model.arrays import Arrays, UnusableModel, save_arrays
 from condor_advice.model.calibration import Calibration, Interval
 from condor_advice.model.held import stack
 from condor_advice.model.held.derived_columns import ReasonRates, derive
+from condor_advice.model.held.evidence_rows import EvidenceTensors, join_tensors
 from condor_advice.model.held.parts import (
     MODULES,
     Attribution,
@@ -32,9 +33,13 @@ from condor_advice.model.held.parts import (
     file_of,
     kind_of,
 )
+from condor_advice.model.held.words import evidence_words
 from condor_advice.model.registry import manifest as manifests
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from condor_advice.preprocess.holds.evidence import Occlusion
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -158,13 +163,13 @@ class HeldModel:
             )
         return PartInputs.prepare(inputs, derive(features, self.rates.chances(features)))
 
-    def explain(self, inputs: Inputs) -> list[Attribution]:
+    def explain(self, inputs: Inputs, without: Sequence[Occlusion] = ()) -> list[Attribution]:
         """Return the effects that led to the answer for one hold, largest first.
 
         Effects are log-odds before calibration. For features they are the trees' exact SHAP
-        values plus the linear part's terms; for events, how far the LSTM's log-odds fall without
-        the event (occlusion). The effects of features and of the rule are relative to the average
-        hold.
+        values plus the linear part's terms; for pieces of evidence, how far the sequence
+        network's log-odds fall without them (occlusion). The effects of features and of the rule
+        are relative to the average hold.
         """
         if len(inputs) != 1:
             raise ValueError(f"can explain one hold at a time, not {len(inputs)}")
@@ -180,8 +185,36 @@ class HeldModel:
                 before = features.get(share.name)
                 total = effect if before is None else before.effect + effect
                 features[share.name] = replace(share, effect=total)
+        if "evidence" in self.parts:
+            others += self._effects_of_evidence(inputs, without)
         attributions = [*others, *(feature for feature in features.values() if feature.effect)]
         return sorted(attributions, key=lambda attribution: -abs(attribution.effect))
+
+    def _effects_of_evidence(
+        self, inputs: Inputs, without: Sequence[Occlusion]
+    ) -> list[Attribution]:
+        """Return how far the sequence network's log-odds fall without each piece of evidence."""
+        tensors = join_tensors(
+            [inputs.evidence, *(EvidenceTensors.of([group.evidence]) for group in without)]
+        )
+        rows = np.zeros(len(tensors), np.int64)
+        many = Inputs(
+            inputs.features[rows],
+            np.tile(inputs.steps, (len(tensors), 1)),
+            np.arange(len(tensors) + 1) * len(inputs.steps),
+            tensors,
+        )
+        margins = self.parts["evidence"].margins(self.prepare(many))
+        return [
+            Attribution(
+                f"evidence_{group.relation}_{group.state.name.lower()}",
+                evidence_words(group),
+                float(group.jobs),
+                self.weights["evidence"] * float(margins[0] - margin),
+                "evidence",
+            )
+            for group, margin in zip(without, margins[1:].tolist(), strict=True)
+        ]
 
 
 def _load_parts(

@@ -1,6 +1,7 @@
 """Holds that were released after a repair, where that is known.
 
-Event logs do not show repairs; the lab's recordings and simulations do. A release after a repair
+Event logs show edits of a job (see labels.py), but no repaired files; the lab's recordings and
+simulations do. A release after a repair
 says nothing about a release as is, so such an episode has no label, and its outcome does not
 count in the success rates that are features of other holds.
 """
@@ -25,8 +26,8 @@ _DAY_US = 86_400_000_000
 
 
 def released_after_repair(samples: Samples, repairs: Repairs) -> Bools:
-    """Tell which holds were released after their job was repaired."""
-    changed = np.zeros(len(samples), np.bool_)
+    """Tell which holds were released after their job was repaired, or changed as events tell."""
+    changed: Bools = samples.outcomes["changed"] != 0
     if not repairs:
         return changed
     for row, job in enumerate(samples.episodes["job"].tolist()):
@@ -36,7 +37,8 @@ def released_after_repair(samples: Samples, repairs: Repairs) -> Bools:
             held = int(samples.episodes["time"][row]) / 1e6
             released = int(samples.outcomes["released"][row]) / 1e6
             # The time of a repair is known to the second.
-            changed[row] = released > 0 and held <= repaired + 1 and released >= repaired - 1
+            if released > 0 and held <= repaired + 1 and released >= repaired - 1:
+                changed[row] = True
     return changed
 
 
@@ -48,8 +50,8 @@ def without_repairs(samples: Samples, changed: Bools) -> npt.NDArray[np.float32]
     features = samples.features.copy()
     where = {name: index for index, name in enumerate(FEATURE_NAMES)}
     episodes, outcomes = samples.episodes, samples.outcomes
-    label = labels_of(outcomes["outcome"])
-    counted = np.flatnonzero((label >= 0) & ~changed)
+    label = labels_of(outcomes["outcome"], changed)
+    counted = np.flatnonzero(label >= 0)
     counts: dict[str, _Counts] = {}
     for level, key in _level_keys(episodes).items():
         counts[level] = _count(key, episodes, outcomes, counted, label[counted])

@@ -35,8 +35,7 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-PART_NAMES = tuple(MODULES)
-_WAIT = "wait"  # a column of the stack beside the parts
+PART_NAMES = ("rules", "linear", "trees", "evidence")
 # Full propensity weights leave a third of the effective sample size: enough to fit the stack, too
 # little to train parts. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
 _PARTS_POWER = 0.25
@@ -111,20 +110,6 @@ class Learned:
     trained: dict[str, Any]  # description of the training data
     data_hash: str
     notes: dict[str, Any]
-
-    def waits(self) -> Floats:
-        """Return how much longer than "now" each job stayed on hold, as a logarithm.
-
-        "Now" is the first quartile of waiting times. A job counts as released now if the time of
-        its release is not known, or if it was repaired.
-        """
-        seconds = (self.data.released - self.data.time) / 1e6
-        known = (self.data.released >= 0) & ~self.data.changed
-        if not known.any():
-            return np.zeros(len(seconds))
-        longer = np.log1p(np.maximum(seconds, 0.0))
-        waits: Floats = np.where(known, longer - np.quantile(longer[known], 0.25), 0.0)
-        return waits
 
 
 @dataclass(frozen=True)
@@ -256,11 +241,10 @@ def assemble(
     """Build a model from some of the parts: stack, calibration, abstention and thresholds."""
     label, weight, kin = learned.label, learned.weight, learned.data.kin
     margins = {part: learned.margins[part] for part in parts}
-    weights, bias, margin = _stack(margins, learned.waits(), label, weight)
+    weights, bias = _stack(margins, label, weight)
+    margin = stack.combine({part: margins[part] for part in weights}, weights, bias)
     chosen, losses = calibration.choose(margin, label, weight, kin, settings.seed)
-    # The answer at the time of the hold, when the wait is not known.
-    now = stack.combine({part: margins[part] for part in weights}, weights, bias)
-    p = chosen(now)
+    p = chosen(margin)
     lines = thresholds.choose(p, label, thresholds.job_costs(learned.data.features, FEATURE_NAMES))
     created = manifest.now()
     model = HeldModel(
@@ -275,7 +259,9 @@ def assemble(
         centre={part: float(np.average(margins[part], weights=weight)) for part in weights},
         calibration=chosen,
         interval=calibration.fit_interval(p, label, kin),
-        abstention=conformal.choose_bounds(p, label, kin, settings.risk),
+        abstention=conformal.choose_bounds(
+            p, label, kin, settings.risk, learned.data.source.astype(np.int64)
+        ),
         parts={part: learned.parts[part] for part in weights},
         rates=learned.rates,
     )
@@ -287,7 +273,7 @@ def assemble(
         "created": created,
         "weights": weights,
     }
-    p = calibration.out_of_fold(chosen.kind, margin, label, weight, kin, settings.seed, now)
+    p = calibration.out_of_fold(chosen.kind, margin, label, weight, kin, settings.seed)
     predicted = np.full(len(learned.seen), np.nan)
     predicted[learned.judged] = p
     reference = drift.reference(replace(learned.seen, p=predicted))
@@ -320,21 +306,15 @@ def validation_figures(trained: Trained) -> dict[str, float]:
 
 
 def _stack(
-    parts: dict[str, Floats], waits: Floats, label: Floats, weight: Floats
-) -> tuple[dict[str, float], float, Floats]:
-    """Fit the stack, leaving out parts with next to no weight.
-
-    The wait before the release is fitted beside the parts and then left out: what remains is the
-    answer for a release now. Returns weights, bias, and the log-odds of each episode with its
-    actual wait.
-    """
+    parts: dict[str, Floats], label: Floats, weight: Floats
+) -> tuple[dict[str, float], float]:
+    """Fit the stack, leaving out parts with next to no weight; return weights and bias."""
     kept = dict(parts)
     while True:
-        weights, bias = stack.fit({**kept, _WAIT: waits}, label, weight)
-        patience = weights.pop(_WAIT)
+        weights, bias = stack.fit(kept, label, weight)
         least = min(weights, key=lambda part: weights[part])
         if weights[least] >= _LEAST_WEIGHT or len(kept) == 1:
-            return weights, bias, stack.combine(kept, weights, bias) + patience * waits
+            return weights, bias
         del kept[least]
 
 

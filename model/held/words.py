@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from condor_advice.model.held.derived_columns import DERIVED
 from condor_advice.model.infer import sigmoid
+from condor_advice.preprocess.holds.evidence import Occlusion, State
 from condor_advice.preprocess.holds.features import HOLD_FEATURES
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
@@ -42,6 +43,37 @@ def event_words(step: npt.NDArray[np.float32], spec: TensorSpec) -> tuple[str, s
     if seconds < 0.5 and name == "held":
         return name, f"{words}: this hold", seconds
     return name, f"{words}, {duration(seconds)} before the hold", seconds
+
+
+_RELATIONS = {
+    "job": "earlier holds of this job",
+    "cluster": "jobs of this cluster",
+    "program": "jobs of this program",
+    "template": "jobs held for the same reason",
+    "family": "jobs held for a similar reason",
+    "point": "jobs held on the same execution point",
+    "pool": "other held jobs",
+}
+_STATES = {
+    State.OPEN: "still held",
+    State.PENDING: "released, and not heard of since",
+    State.GOOD: "released and finished",
+    State.HELD_SAME: "released and held again for the same reason",
+    State.HELD_OTHER: "released and held again for another reason",
+    State.FAILED: "released and failed",
+    State.GONE: "removed",
+    State.CHANGED: "changed before their release",
+    State.ENDED_WELL: "finished without a hold",
+    State.ENDED_BADLY: "failed without a hold",
+}
+
+
+def evidence_words(group: Occlusion) -> str:
+    """Describe a group of related episodes: what they share with the hold, and their state."""
+    jobs = f"{group.jobs:,} {_RELATIONS[group.relation]}"
+    if group.relation == "job":
+        jobs = f"{group.episodes:,} {_RELATIONS['job']}"
+    return f"{jobs}: {_STATES[group.state]} (the latest {duration(group.seconds_ago)} ago)"
 
 
 def duration(seconds: float) -> str:

@@ -142,9 +142,9 @@ class LstmNetwork:
         projected = inputs @ weight.T + bias
         if not len(projected):  # episodes without a step
             projected = np.zeros((1, len(bias)), np.float32)
-        states = _lstm_layer(projected[place], state)
+        states = lstm_layer(projected[place], state)
         for weight, state, bias in self.layers[1:]:
-            states = _lstm_layer(states @ weight.T + bias, state)
+            states = lstm_layer(states @ weight.T + bias, state)
         last = states[np.maximum(size - 1, 0), np.arange(len(size))]
         if self.attention:
             weight, bias, vector = self.attention
@@ -174,7 +174,7 @@ class LstmNetwork:
         return falls
 
 
-def _lstm_layer(
+def lstm_layer(
     projected: npt.NDArray[np.float32], weight_state: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     """Return the states of one layer; axes: (step, episode, feature), gates i, f, g, o.

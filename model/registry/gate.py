@@ -20,8 +20,8 @@ from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.model import Predictions
 from condor_advice.model.held.parts import Inputs
 from condor_advice.model.metrics import log_losses, roc_auc
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
+from condor_advice.preprocess.holds.labels import NO_LABEL
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

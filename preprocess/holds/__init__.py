@@ -8,6 +8,6 @@ neither the reader of logs nor the pass over them:
 - `timeline.store_timeline`, `log_timeline`: all events of a store, or of log files, in order
 - `samples.collect`, `Samples`: hold episodes of a timeline in memory
 - `export.export`, `ExportedEpisodes`: the same as files, for training
-- `features.HOLD_FEATURES`, `tensors.TensorSpec`, `labels.OUTCOMES`: what a sample consists of
+- `features.HOLD_FEATURES`, `tensors.TensorSpec`, `outcomes.OUTCOMES`: what a sample consists of
 - `job_numbers`: access point, cluster and proc in one number
 """

@@ -5,9 +5,9 @@ Written by `python -m condor_advice.preprocess.holds.dictionary`.
 
 from __future__ import annotations
 
-from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import HOLD_FEATURES, QUICK_SECONDS, SHRINKAGE
 from condor_advice.preprocess.holds.labels import LABELS
+from condor_advice.preprocess.holds.outcomes import Outcome
 from condor_advice.preprocess.holds.templates import FAMILIES, TEMPLATE_BUCKETS
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS
 

@@ -30,9 +30,21 @@ import numpy.typing as npt
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId
 from condor_advice.gather.store import Store, microseconds
+from condor_advice.preprocess.holds.facts import (
+    CHUNK,
+    END,
+    FACTS_TABLE,
+    Ends,
+    Facts,
+    cut_facts,
+    facts_of,
+    join_chunks,
+    write_facts,
+)
 from condor_advice.preprocess.holds.job_numbers import cluster_of, job_number, job_parts
 
 if TYPE_CHECKING:
+    from condor_advice.preprocess.holds.known import KnownFacts
     from condor_advice.preprocess.holds.samples import Samples
     from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream, Finished
     from condor_advice.preprocess.holds.timeline import Timeline
@@ -42,23 +54,24 @@ _T = TypeVar("_T")
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-KEPT_VERSION = 2
+KEPT_VERSION = 3
 # While a log is followed, writing the state may take this share of the time.
 STATE_SHARE = 0.02
 # What writing the first state is taken to cost: a short pass writes its state once, at its end.
 FIRST_STATE_SECONDS = 0.1
 SIZES_KEPT = 64  # of each kin, the latest
-# Over so many like cases more ones would change nothing that people can see.
-MOST_LIKE_CASES = 1000
+# Evidence is looked for among so many of the latest episodes.
+MOST_FACTS = 100_000
 LATEST_PIECES = 2  # of a log, looked at for what is not kept
 SQLITE_VALUES = 500  # in one statement
 TERMINATED = 5
 OVERRUN = -1  # the key of what jobs needed that had been over their memory
 
 _SHAPE = ("job", "number", "time", "sequence", "code", "subcode", "family", "template", "point",
-          "owner", "dag", "batch")  # fmt: skip
-_OUTCOME = ("outcome", "released", "decided", "decided_sequence")
+          "owner", "dag", "batch", "program", "stem", "run", "submitted", "starts")  # fmt: skip
+_OUTCOME = ("outcome", "released", "decided", "decided_sequence", "released_sequence", "changed")
 _COLUMNS = ("episode", *_SHAPE, *_OUTCOME, "reason", "features", "length", "steps")
+_SELECTED = (*_COLUMNS, "template_name", "point_name", "owner_name")
 
 EPISODE_TABLES = (
     """CREATE TABLE kept_pass (
@@ -85,10 +98,17 @@ EPISODE_TABLES = (
         owner INTEGER NOT NULL,
         dag INTEGER NOT NULL,
         batch INTEGER NOT NULL,
+        program INTEGER NOT NULL,
+        stem INTEGER NOT NULL,
+        run REAL NOT NULL,
+        submitted INTEGER NOT NULL,
+        starts INTEGER NOT NULL,
         outcome INTEGER NOT NULL,
         released INTEGER NOT NULL,
         decided INTEGER NOT NULL,
         decided_sequence INTEGER NOT NULL,
+        released_sequence INTEGER NOT NULL,
+        changed INTEGER NOT NULL,
         reason TEXT NOT NULL,
         features BLOB NOT NULL,
         length INTEGER NOT NULL,
@@ -96,10 +116,6 @@ EPISODE_TABLES = (
     )""",
     "CREATE INDEX kept_by_job ON kept_episodes (job, episode)",
     "CREATE INDEX kept_by_time ON kept_episodes (time)",
-    # What became of like cases is read from these alone.
-    "CREATE INDEX kept_by_template ON kept_episodes (template, decided, decided_sequence, outcome)"
-    " WHERE decided >= 0",
-    "CREATE INDEX kept_by_template_time ON kept_episodes (template, time, sequence, point)",
     "CREATE INDEX kept_open ON kept_episodes (job) WHERE decided < 0 AND released < 0",
     """CREATE TABLE kept_names (
         kind TEXT NOT NULL,             -- access_point, point, owner or template
@@ -112,8 +128,16 @@ EPISODE_TABLES = (
         memory BLOB NOT NULL,           -- MB of the latest that succeeded, float32
         sequence INTEGER NOT NULL       -- place of the last event that counts in it
     )""",
+    """CREATE TABLE kept_ends (
+        id INTEGER PRIMARY KEY,
+        cluster INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,      -- place of the first of these ends
+        ends BLOB NOT NULL              -- see pack_ends
+    )""",
+    "CREATE INDEX kept_ends_by_cluster ON kept_ends (cluster, sequence)",
+    FACTS_TABLE,
 )
-_TABLES = ("kept_pass", "kept_episodes", "kept_names", "kept_sizes")
+_TABLES = ("kept_pass", "kept_episodes", "kept_names", "kept_sizes", "kept_ends", "kept_facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +168,6 @@ class KeptEpisode:
     def is_open(self) -> bool:
         """Tell whether the job is still on hold, as far as its events tell."""
         return self.decided_us is None and self.released_us is None
-
-
-@dataclass(frozen=True, slots=True)
-class LikeCases:
-    """What became of releases after holds with the same template, in some window of time."""
-
-    released: int  # with an outcome that tells something
-    succeeded: int
-    seconds: float  # the window's length
-    capped: bool = False  # there were more; the latest were counted
 
 
 class _Memory:
@@ -317,6 +331,10 @@ class KeptEpisodes:
         [last] = db.execute("SELECT max(episode) FROM kept_episodes").fetchone()
         if last is not None and last >= stream.episodes:
             db.execute("DELETE FROM kept_episodes WHERE episode >= ?", (stream.episodes,))
+            cut_facts(db, stream.episodes)
+        ahead = db.execute("SELECT sequence FROM kept_ends ORDER BY id DESC LIMIT 1").fetchone()
+        if ahead is not None and ahead[0] >= stream.sequence:
+            db.execute("DELETE FROM kept_ends WHERE sequence >= ?", (stream.sequence,))
         for kind, count in self._names_written.items():
             db.execute("DELETE FROM kept_names WHERE kind = ? AND id >= ?", (kind, count))
 
@@ -346,14 +364,19 @@ class KeptEpisodes:
         )
         earlier = ends[~fresh]
         db.executemany(
-            "UPDATE kept_episodes SET outcome = ?, released = ?, decided = ?, decided_sequence = ?"
+            f"UPDATE kept_episodes SET {', '.join(f'{name} = ?' for name in _OUTCOME)}"
             " WHERE episode = ?",
             zip(*(earlier[name].tolist() for name in (*_OUTCOME, "episode")), strict=True),
         )
+        write_facts(db, facts_of(episodes, own), earlier)
         for key in keys:
             texts.pop(key, None)
         self._write_names(db, stream)
         self._write_sizes(db, batch.finished)
+        db.executemany(
+            "INSERT INTO kept_ends (cluster, sequence, ends) VALUES (?, ?, ?)",
+            pack_ends(batch.ends),
+        )
 
     def _write_names(self, db: sqlite3.Connection, stream: EpisodeStream) -> None:
         names = stream.names
@@ -539,29 +562,6 @@ class KeptEpisodes:
         return episodes
 
     @_decoded
-    def like_cases(
-        self, template_id: int, until_us: int, seconds: float, before: int | None = None
-    ) -> LikeCases:
-        """Count what became of releases after holds with a template, as known at a moment.
-
-        `before` is the place of an event: only what was known before it counts.
-        """
-        rows = self._tables.rows(
-            "SELECT outcome FROM kept_episodes WHERE template = ? AND decided >= 0"
-            " AND decided BETWEEN ? AND ? AND decided_sequence < ? AND outcome < 4"
-            " ORDER BY decided DESC LIMIT ?",
-            (
-                template_id,
-                max(0, until_us - int(seconds * 1e6)),
-                until_us,
-                (1 << 62) if before is None else before,
-                MOST_LIKE_CASES,
-            ),
-        )
-        good = sum(outcome == 0 for (outcome,) in rows)
-        return LikeCases(len(rows), good, seconds, len(rows) == MOST_LIKE_CASES)
-
-    @_decoded
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
         for key in kin:
@@ -637,7 +637,51 @@ class KeptEpisodes:
             np.append(0, np.cumsum(np.array(columns.get("length", ()), np.int64))),
             outcomes,
             Names(known["access_point"], known["point"], known["owner"], templates),
+            self._ends(low, high),
         )
+
+    @_decoded
+    def facts(self, since: int | None = None) -> Facts:
+        """Return the facts of the latest episodes, and of all from number `since` on."""
+        [[last]] = self._tables.rows("SELECT coalesce(max(chunk), 0) FROM kept_facts")
+        first = last - MOST_FACTS // CHUNK + 1
+        if since is not None:
+            first = min(first, since // CHUNK)
+        rows = self._tables.rows(
+            "SELECT facts FROM kept_facts WHERE chunk >= ? ORDER BY chunk", (first,)
+        )
+        return join_chunks(chunk for (chunk,) in rows)
+
+    @cached_property
+    def known(self) -> KnownFacts:
+        """Everything that is known about the holds, to be asked about any moment."""
+        from condor_advice.preprocess.holds.known import KnownFacts
+
+        return KnownFacts(self.facts(), self.ends_of)
+
+    @_decoded
+    def ends_of(self, clusters: Iterable[int], most: int) -> Ends:
+        """Return how jobs of clusters ended that were never held, in order.
+
+        Of each cluster that has more than `most`, the latest are enough, and some more may come.
+        """
+        rows: list[tuple[int, int, bytes]] = []
+        for cluster in clusters:
+            rows += self._tables.rows(
+                "SELECT cluster, sequence, ends FROM kept_ends WHERE cluster = ?"
+                " ORDER BY sequence DESC LIMIT ?",
+                (cluster, most),
+            )
+        ends = unpack_ends(rows)
+        return ends[np.argsort(ends["sequence"])]
+
+    @_decoded
+    def _ends(self, low: int, high: int) -> Ends:
+        """Return how jobs ended in [low, high) that were never held, in order."""
+        rows = self._tables.rows("SELECT cluster, sequence, ends FROM kept_ends ORDER BY id")
+        ends = unpack_ends(rows)
+        ends = ends[(ends["time"] >= low) & (ends["time"] < high)]
+        return ends[np.argsort(ends["sequence"])]
 
     def _job_numbers(self, cluster: int, proc: int, access_point: str | None) -> list[int]:
         numbers = self._points_called(access_point)
@@ -660,46 +704,49 @@ class KeptEpisodes:
 
     @_decoded
     def _select(self, where: str, values: Sequence[object]) -> list[KeptEpisode]:
+        columns = ", ".join(f"kept_episodes.{name}" for name in _COLUMNS)
         rows = self._tables.rows(
-            "SELECT kept_episodes.*,"
+            f"SELECT {columns},"
             " (SELECT name FROM kept_names WHERE kind = 'template' AND id = template),"
             " (SELECT name FROM kept_names WHERE kind = 'point' AND id = point),"
             " (SELECT name FROM kept_names WHERE kind = 'owner' AND id = owner)"
             f" FROM kept_episodes WHERE {where}",
             values,
         )
+        found = [dict(zip(_SELECTED, row, strict=True)) for row in rows]
         names, width = self._shape if rows else ((), 0)
-        features = unpack_features([row[18] for row in rows], len(names))
-        lengths = [row[19] for row in rows]
-        steps = unpack_steps([row[20] for row in rows], lengths, width)
+        features = unpack_features([row["features"] for row in found], len(names))
+        lengths = [row["length"] for row in found]
+        steps = unpack_steps([row["steps"] for row in found], lengths, width)
         ends = np.cumsum(lengths, dtype=np.int64)
         return [
-            self._episode(row, features[at], steps[ends[at] - row[19] : ends[at]])
-            for at, row in enumerate(rows)
+            self._episode(row, features[at], steps[ends[at] - row["length"] : ends[at]])
+            for at, row in enumerate(found)
         ]
 
-    def _episode(self, row: Sequence[Any], features: Floats, steps: Floats) -> KeptEpisode:
-        access_point, cluster, proc = job_parts(row[1])
+    def _episode(self, row: dict[str, Any], features: Floats, steps: Floats) -> KeptEpisode:
+        access_point, cluster, proc = job_parts(row["job"])
         job = JobId(self.access_points[access_point], cluster, proc)
-        kin = cluster_of(row[1])
+        kin = cluster_of(row["job"])
+        told = row["code"] >= 0
         return KeptEpisode(
-            episode=row[0],
+            episode=row["episode"],
             job=job,
-            kin=(kin, row[12]) if row[12] else (kin,),
-            number=row[2],
-            time_us=microseconds(row[3]),
-            sequence=row[4],
-            code=row[5] if row[5] >= 0 else None,
-            subcode=row[6] if row[5] >= 0 else None,
-            family=row[7],
-            template_id=row[8],
-            template=row[21] or "",
-            point=row[22] or "",
-            owner=row[23] or "",
-            reason=row[17],
-            outcome=row[13],
-            released_us=microseconds(row[14]) if row[14] >= 0 else None,
-            decided_us=microseconds(row[15]) if row[15] >= 0 else None,
+            kin=(kin, row["batch"]) if row["batch"] else (kin,),
+            number=row["number"],
+            time_us=microseconds(row["time"]),
+            sequence=row["sequence"],
+            code=row["code"] if told else None,
+            subcode=row["subcode"] if told else None,
+            family=row["family"],
+            template_id=row["template"],
+            template=row["template_name"] or "",
+            point=row["point_name"] or "",
+            owner=row["owner_name"] or "",
+            reason=row["reason"],
+            outcome=row["outcome"],
+            released_us=microseconds(row["released"]) if row["released"] >= 0 else None,
+            decided_us=microseconds(row["decided"]) if row["decided"] >= 0 else None,
             features=features,
             steps=steps,
         )
@@ -791,3 +838,44 @@ def unpack_steps(packed: Sequence[bytes], lengths: Sequence[int], width: int) ->
         bits = np.unpackbits(masks.reshape(-1, size), axis=1, count=width).view(bool)
         words[bits] = np.frombuffer(b"".join(one[n * size :] for one, n in pairs), np.uint32)
     return words.view(np.float32)
+
+
+# Behind the first end of a cluster: the others' distance to it in events, the time, and where the
+# job was, with how it ended in the lowest bit.
+_PACKED_END = np.dtype([("behind", "<u4"), ("time", "<i8"), ("point_good", "<u4")])
+
+
+def pack_ends(ends: npt.NDArray[np.void]) -> list[tuple[int, int, bytes]]:
+    """Return the ends of each cluster as (cluster, first sequence, bytes), in order."""
+    if not len(ends):
+        return []
+    order = np.argsort(ends["cluster"], kind="stable")
+    cluster, sequence = ends["cluster"][order], ends["sequence"][order]
+    first = np.flatnonzero(np.r_[True, cluster[1:] != cluster[:-1]])
+    sizes = np.diff(first, append=len(cluster))
+    packed = np.empty(len(ends), _PACKED_END)
+    packed["behind"] = sequence - np.repeat(sequence[first], sizes)
+    packed["time"] = ends["time"][order]
+    packed["point_good"] = (ends["point"][order] + 1) * 2 + ends["good"][order]
+    data, width = packed.tobytes(), packed.dtype.itemsize
+    edges = [width * at for at in [*first.tolist(), len(cluster)]]
+    return [
+        (key, begin, data[edges[at] : edges[at + 1]])
+        for at, (key, begin) in enumerate(
+            zip(cluster[first].tolist(), sequence[first].tolist(), strict=True)
+        )
+    ]
+
+
+def unpack_ends(rows: Sequence[tuple[int, int, bytes]]) -> npt.NDArray[np.void]:
+    """Return the ends that `pack_ends` packed, cluster by cluster."""
+    packed = np.frombuffer(b"".join(data for _, _, data in rows), _PACKED_END)
+    sizes = [len(data) // _PACKED_END.itemsize for _, _, data in rows]
+    ends = np.empty(len(packed), END)
+    ends["cluster"] = np.repeat(np.array([key for key, _, _ in rows], np.int64), sizes)
+    first = np.repeat(np.array([begin for _, begin, _ in rows], np.int64), sizes)
+    ends["sequence"] = first + packed["behind"]
+    ends["time"] = packed["time"]
+    ends["point"] = packed["point_good"].astype(np.int64) // 2 - 1
+    ends["good"] = packed["point_good"] & 1
+    return ends

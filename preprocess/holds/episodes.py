@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from condor_advice.gather.events import JobEvent, JobEventType, JobId
 from condor_advice.gather.sequences import JobSequence
+from condor_advice.preprocess.holds.outcomes import Outcome
 
 _HELD, _RELEASED = JobEventType.JOB_HELD, JobEventType.JOB_RELEASED
 _TERMINATED, _ABORTED = JobEventType.JOB_TERMINATED, JobEventType.JOB_ABORTED
-
-
-class Outcome(Enum):
-    """The outcome of a hold. Only the first four show what a release did."""
-
-    SUCCEEDED = "succeeded"  # exit 0 without another hold
-    HELD_SAME = "held_same"
-    HELD_OTHER = "held_other"
-    FAILED = "failed"  # non-zero exit, or a signal
-    REMOVED = "removed"  # after the release
-    NEVER_RELEASED = "never_released"  # censored: removed while held, or still held
-    UNKNOWN = "unknown"  # the log ends
 
 
 @dataclass(frozen=True, slots=True)

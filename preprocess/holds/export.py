@@ -21,7 +21,8 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.files import private_directory, private_files
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.job_numbers import cluster_number, job_parts
-from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOMES, labels_of
+from condor_advice.preprocess.holds.labels import NO_LABEL, labels_of
+from condor_advice.preprocess.holds.outcomes import OUTCOMES
 from condor_advice.preprocess.holds.splits import Moments
 from condor_advice.preprocess.holds.steps import EXPORTED_FIELDS, Names, Steps, empty_steps
 from condor_advice.preprocess.holds.stream import OUTCOME, EpisodeBatch, EpisodeStream
@@ -185,7 +186,7 @@ class _Writers:
             self._empty()
         self._close()
         arrow, outcomes = self.arrow, self.outcomes[: stream.episodes]
-        labels = labels_of(outcomes["outcome"])
+        labels = labels_of(outcomes["outcome"], outcomes["changed"])
         source = arrow.parquet.ParquetFile(self._part("undecided.parquet"))
         for group in range(source.num_row_groups):
             table = source.read_row_group(group)

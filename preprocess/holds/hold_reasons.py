@@ -931,6 +931,11 @@ def signs_fingerprint() -> str:
     return f"{zlib.crc32(repr((tuple(Family), all_signs())).encode()):08x}"
 
 
+# Our own releases say so in their reason, and with which verdict; see advise/apply/execute.py.
+OUR_MARK = "condor-advice: "
+REPAIR_MARK = f"{OUR_MARK}{Verdict.FIX.value} "
+
+
 def acting_user(reason: str) -> str:
     """Return the user that a reason names as having held, released or removed a job, or ''.
 

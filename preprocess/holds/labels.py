@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.events import JobEventType as Kind
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.steps import Steps
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, OUTCOMES, Outcome
+from condor_advice.preprocess.holds.steps import EDITED, VARIES, Steps
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
-OUTCOMES = tuple(Outcome)  # the index numbers an outcome in tables
-OUTCOME_INDEX = {outcome: index for index, outcome in enumerate(OUTCOMES)}
 # Only these show what a release did. A job that was removed, before or after its release, or whose
 # log ends has no label: its outcome is unknown, and unknown does not mean failed.
 LABELS = {
@@ -25,6 +24,7 @@ LABELS = {
 }
 NO_LABEL = -1
 _LABEL_BY_INDEX = np.array([LABELS.get(outcome, NO_LABEL) for outcome in OUTCOMES], np.int8)
+_REQUESTS = ("request_memory", "request_disk", "request_cpus")
 _MARKS = (Kind.JOB_HELD, Kind.JOB_RELEASED, Kind.JOB_TERMINATED, Kind.JOB_ABORTED)
 
 
@@ -33,9 +33,14 @@ def label_of(outcome: Outcome) -> int | None:
     return LABELS.get(outcome)
 
 
-def labels_of(outcomes: npt.NDArray[np.integer]) -> npt.NDArray[np.int8]:
-    """Return the labels of outcomes given by index; NO_LABEL if there is none."""
-    labels: npt.NDArray[np.int8] = _LABEL_BY_INDEX[outcomes]
+def labels_of(
+    outcomes: npt.NDArray[np.integer], changed: npt.NDArray[np.integer | np.bool_]
+) -> npt.NDArray[np.int8]:
+    """Return the labels of outcomes given by index; NO_LABEL if there is none.
+
+    What came of a job that had been changed before its release says nothing about a release as is.
+    """
+    labels: npt.NDArray[np.int8] = np.where(changed, NO_LABEL, _LABEL_BY_INDEX[outcomes])
     return labels
 
 
@@ -47,6 +52,8 @@ class Decisions:
     outcome: npt.NDArray[np.int8]  # index in OUTCOMES
     release: Ints  # row of the first release; -1 if none
     decided: Ints  # row of the deciding event; -1 while open
+    changed: Bools  # the release was not as is: the job had been changed
+    told: Ints  # row of the last event that could tell of a change; -1 if none
 
 
 def decide(steps: Steps, life: Ints) -> Decisions:
@@ -84,12 +91,61 @@ def decide(steps: Steps, life: Ints) -> Decisions:
     well = steps["exit"][marks][inside] == 0
     outcome[ended & well] = _index(Outcome.SUCCEEDED)
     outcome[ended & ~well] = _index(Outcome.FAILED)
-    return Decisions(
-        marks[holds],
-        outcome.astype(np.int8),
-        np.where(free, marks[next_mark] if count else -1, -1),
-        np.where(decided, marks[inside] if count else -1, -1),
-    )
+    release = np.where(free, marks[next_mark] if count else -1, -1)
+    decision = np.where(decided, marks[inside] if count else -1, -1)
+    changed, told = _changes(steps, life, marks[holds], release, decision)
+    return Decisions(marks[holds], outcome.astype(np.int8), release, decision, changed, told)
+
+
+def _changes(
+    steps: Steps, life: Ints, hold: Ints, release: Ints, decided: Ints
+) -> tuple[Bools, Ints]:
+    """Find the holds whose job was changed before its next run, as far as events tell.
+
+    With 028 events each event shows what the job asks for. What it asked for at the hold is
+    compared with what it asked for at its next start, or when the hold was decided. Later
+    differences are the business of the next hold: HTCondor evaluates requests, and some grow
+    with what a run uses.
+    """
+    kind = steps["kind"]
+    ad = kind == Kind.JOB_AD_INFORMATION
+    edited = steps["settings"][:, EDITED] != 0
+    telling = np.flatnonzero(ad | edited)
+    changed, told = np.zeros(len(hold), np.bool_), np.full(len(hold), -1)
+    if not len(hold) or not len(telling):
+        return changed, told
+    end = np.searchsorted(life, life[hold], side="right") - 1
+    begin = np.searchsorted(life, life[hold])
+    # The 028 event behind another one tells about that moment.
+    behind = np.append(ad[1:], False)
+    starts = np.flatnonzero(kind == Kind.EXECUTE)
+    start = np.append(starts, len(steps))[np.searchsorted(starts, np.maximum(release, hold))]
+    start += np.append(behind, False)[start]
+    upto = np.minimum(np.where(decided >= 0, decided, end), start)
+    since = np.minimum(hold + behind[hold], end)
+    last = _last(telling, upto)
+    told = np.where(last > hold, last, -1)
+    edits = np.flatnonzero(edited)
+    changed = np.searchsorted(edits, upto, side="right") > np.searchsorted(edits, hold, "right")
+    columns = [(steps[name], ~np.isnan(steps[name])) for name in _REQUESTS]
+    settings = steps["settings"].T
+    columns += [
+        (settings[place], settings[place] != 0) for place in range(EDITED + 1, len(settings))
+    ]
+    for values, known in columns:
+        rows = np.flatnonzero(known & ad)
+        before, after = _last(rows, since), _last(rows, upto)
+        differs = (before >= begin) & (after > since) & (values[before] != values[after])
+        if differs.any() and values.dtype == settings.dtype:
+            differs &= _last(rows[values[rows] == VARIES], upto) < begin
+        changed |= differs
+    return changed & ((release >= 0) | (decided >= 0)), told
+
+
+def _last(rows: Ints, upto: Ints) -> Ints:
+    """Return the last of some rows up to each of others; -1 where there is none."""
+    found: Ints = np.append(-1, rows)[np.searchsorted(rows, upto, side="right")]
+    return found
 
 
 def _index(outcome: Outcome) -> int:

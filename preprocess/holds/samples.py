@@ -13,11 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.store import Store
-from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.facts import END
 from condor_advice.preprocess.holds.job_numbers import job_number
-from condor_advice.preprocess.holds.labels import OUTCOMES
+from condor_advice.preprocess.holds.outcomes import OUTCOMES, Outcome
 from condor_advice.preprocess.holds.steps import Names
-from condor_advice.preprocess.holds.stream import EPISODE, OUTCOME, EpisodeBatch, EpisodeStream
+from condor_advice.preprocess.holds.stream import (
+    EPISODE,
+    OUTCOME,
+    EpisodeBatch,
+    EpisodeStream,
+)
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
 from condor_advice.preprocess.holds.timeline import Timeline, store_timeline
 
@@ -34,6 +39,7 @@ class Samples:
     offsets: Ints
     outcomes: npt.NDArray[np.void]  # of dtype OUTCOME; one row per episode
     names: Names
+    ends: npt.NDArray[np.void]  # of dtype END, in order
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -110,4 +116,5 @@ def _joined(batches: list[EpisodeBatch], stream: EpisodeStream, first: int = 0) 
         np.append(0, np.cumsum(np.concatenate(lengths or [np.zeros(0, np.int64)]))),
         outcomes,
         stream.names,
+        np.concatenate([b.ends for b in batches] or [np.zeros(0, END)]),
     )

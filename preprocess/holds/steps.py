@@ -8,6 +8,7 @@ single events only where they are holds, releases and removals, or not in the te
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobEventType as Kind
 from condor_advice.gather.hashing import MIX
 from condor_advice.gather.words import BlockWords, byte_of, digits, first_of, pad, word
-from condor_advice.preprocess.holds.hold_reasons import acting_user
+from condor_advice.preprocess.holds.hold_reasons import REPAIR_MARK, acting_user
 from condor_advice.preprocess.holds.job_numbers import MAX_ACCESS_POINTS, job_number
 from condor_advice.preprocess.holds.templates import FAMILY_INDEX, Reason, parse_reason
 
@@ -45,6 +46,16 @@ CONTEXT_CHANNELS = (
     "pool_ends_1h",
     "pool_evictions_1h",
 )
+
+# What a job asks for, besides its requests. A step has a byte of hash for each, zero where the
+# event does not tell; the first byte is for events that say themselves that a job was edited.
+SETTINGS = (
+    "(edited)", "Cmd", "Arguments", "Environment", "TransferInput", "TransferOutput", "Iwd", "In",
+    "Requirements", "PeriodicHold", "RequestGPUs", "AllowedExecuteDuration", "AllowedJobDuration",
+)  # fmt: skip
+EDITED = 0
+VARIES = 255  # of a setting with $$(Name): HTCondor replaces it by something else in each run
+_OLD_SYNTAX = {"Args": "Arguments", "Env": "Environment"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,11 @@ STEP_FIELDS = (
     StepField("episode", "i8", -1, "number of the hold episode, for a 012"),
     StepField("dag", "i8", 0, "whose node the job is", "", ("DAGManJobId",), in_ad=True),
     StepField("batch", "i8", 0, "hash of the batch name", in_ad=True),
+    StepField("program", "i4", 0, "hash of the program's name", in_ad=True),
+    StepField("stem", "i4", 0, "hash of the batch name without its number or date", in_ad=True),
+    StepField(
+        "settings", "u1", 0, "bytes of hashes of SETTINGS", in_ad=True, shape=(len(SETTINGS),)
+    ),
     _reported("memory", "mb", "memory used", "MemoryUsage"),
     StepField("peak", "f4", np.nan, "most used by this step and those dropped before it", "mb"),
     _reported("image", "kb", "image size", "Size"),
@@ -133,6 +149,9 @@ _SHORTCUT_KNOWS = frozenset(
         "RequestMemory", "SentBytes", "Size",
     }
 )  # fmt: skip
+_REQUESTS = ("RequestMemory", "RequestDisk", "RequestCpus")
+_SETTING_PLACES = {name: place for place, name in enumerate(SETTINGS) if place != EDITED}
+_SETTING_PLACES |= {old: _SETTING_PLACES[name] for old, name in _OLD_SYNTAX.items()}
 _SHORTCUT = all(attribute in _SHORTCUT_KNOWS for _, attribute in _NUMBERS)
 _NOTHING = np.zeros((), STEP)  # a step that tells nothing
 for _field in STEP_FIELDS:
@@ -153,6 +172,8 @@ _WORD_BITS = 64 * np.arange(_HASHED_BYTES // 8)[:, None]
 _ONE, _BIT = np.uint64(1), np.uint64(63)
 _POLICY = re.compile(r"expression|SYSTEM_PERIODIC|Periodic|policy", re.IGNORECASE)
 _DAG_NOTE = word(b"DAG Node")
+_BATCH_NOTE = re.compile(r'JobBatchName *= *"([^"]*)')
+_LONGEST_NAME = 256
 _TAB, _INPUT, _OUTPUT = 9, ord("i"), ord("o")
 _HOST, _SIX_BYTES = word(b"host: "), word(b"\xff" * 6)
 _SLOT_NAME = word(b"\tSlotNam")
@@ -177,6 +198,8 @@ class Names:
     _point_hashes: dict[int, int] = field(default_factory=dict)
     _slot_hashes: dict[int, int] = field(default_factory=dict)
     _owner_hashes: dict[int, int] = field(default_factory=dict)
+    _program_hashes: dict[int, int] = field(default_factory=dict)
+    _stem_hashes: dict[int, int] = field(default_factory=dict)
 
     def access_point(self, name: str) -> int:
         """Return the number of an access point."""
@@ -204,6 +227,34 @@ def point_of(slot: str) -> str:
         return alias[1] if alias else slot[1:].split(":", 1)[0].split(">", 1)[0]
     name = slot.split("@", 1)[-1]
     return _GLIDEIN.sub("", name)  # a glidein is new each time; its machine is what stays
+
+
+def program_hash(command: str) -> int:
+    """Return a number for the name of a program, wherever it lies."""
+    return hash_name(command.strip('"').rsplit("/", 1)[-1])
+
+
+def stem_hash(batch: str) -> int:
+    """Return a number for a batch name, or a submit note with one, whatever its number or date."""
+    note = _BATCH_NOTE.search(batch)
+    return hash_name(stem_of(note[1] if note else batch.strip(' \t"')))
+
+
+def stem_of(batch: str) -> str:
+    """Return a batch name without the digits and separators that it ends with."""
+    end = min(len(batch), _LONGEST_NAME)
+    while end and (
+        not batch[end - 1].isalpha()
+        # As in 20260302T101500Z.
+        or (batch[end - 1] in "TZ" and end > 1 and batch[end - 2].isdigit())
+    ):
+        end -= 1
+    return batch[:end]
+
+
+def hash_name(name: str) -> int:
+    """Return a number for a name; 0 for none."""
+    return (zlib.crc32(name.encode()) & 0x7FFFFFFF or 1) if name else 0
 
 
 def empty_steps(count: int = 0) -> Steps:
@@ -488,7 +539,17 @@ class _Filler:
                 plain = (count > 0) & (count == texts.end - texts.start)
                 self.steps[name][self._at(texts.rows[plain])] = value[plain]
         if batch := attributes.get("JobBatchName"):
-            self.steps["batch"][self._at(batch.rows)] = _as_kin(self._spans(batch).hashes())
+            self._batches(self._spans(batch))
+        if command := attributes.get("Cmd"):
+            spans = self._spans(command)
+            # Of a long path only the end is hashed.
+            spans = spans._replace(start=np.maximum(spans.start, spans.end - _HASHED_BYTES))
+            known = self.names._program_hashes
+            self._intern("program", [spans], [spans.hashes()], known, program_hash)
+        for name, place in _SETTING_PLACES.items():
+            if texts := attributes.get(name):
+                spans = self._spans(texts)
+                self.steps["settings"][spans.at, place] = _setting_bytes(spans)
 
     def _notes(self, notes: _Spans) -> None:
         """Submit notes: a DAG's node, whose kin share its log, or the name of a batch."""
@@ -496,7 +557,16 @@ class _Filler:
         node = notes.words[notes.start + blanks] == _DAG_NOTE
         if node.any():
             self.steps["dag"][notes.at[node]] = _as_kin(_text_hash(self.log))
-        self.steps["batch"][notes.at[~node]] = _as_kin(notes.hashes()[~node])
+            others = (column[~node] for column in (notes.at, notes.start, notes.end))
+            notes = _Spans(notes.words, notes.data, *others)
+        self._batches(notes)
+
+    def _batches(self, names: _Spans) -> None:
+        """Write numbers for names of batches, and for what is left of these without a date."""
+        if len(names.at):
+            hashes = names.hashes()
+            self.steps["batch"][names.at] = _as_kin(hashes)
+            self._intern("stem", [names], [hashes], self.names._stem_hashes, stem_hash)
 
     def _reasons(self, fields: Fields) -> None:
         said = dict(fields.texts["HoldReason"]) if "HoldReason" in fields.texts else {}
@@ -508,6 +578,8 @@ class _Filler:
         if reasons and acts.any():
             for row, text in _select(reasons, acts[reasons.rows]):
                 self._acted(int(self.place[self.rows[row]]), text)
+        for row in self.rows[kinds == Kind.ATTRIBUTE_UPDATE].tolist():
+            self._updated(int(self.place[row]), self.columns.ad(row))
 
     def _held(self, at: Ints, texts: Sequence[str]) -> None:
         """Read the reasons of holds at these steps."""
@@ -529,6 +601,13 @@ class _Filler:
     def _acted(self, step: int, text: str) -> None:
         if who := _who(text):
             self.steps["part"][step] = who
+        if self.steps["kind"][step] == Kind.JOB_RELEASED and text.startswith(REPAIR_MARK):
+            self.steps["settings"][step, EDITED] = 1
+
+    def _updated(self, step: int, ad: dict[str, Any]) -> None:
+        name = ad.get("Attribute")
+        if name in _SETTING_PLACES or name in _REQUESTS:
+            self.steps["settings"][step, EDITED] = 1
 
     def _intern(
         self,
@@ -575,10 +654,19 @@ class _Filler:
                 row["owner"] = self.names.owner(ad["Owner"])
             if isinstance(ad.get("JobBatchName"), str):
                 [row["batch"]] = _as_kin(_text_hash(ad["JobBatchName"]))
+                row["stem"] = stem_hash(ad["JobBatchName"])
+            if isinstance(ad.get("Cmd"), str):
+                row["program"] = program_hash(ad["Cmd"])
+            for name, place in _SETTING_PLACES.items():
+                if (value := ad.get(name)) is not None and not isinstance(value, bool):
+                    text = f'"{value}"' if isinstance(value, str) else str(value)
+                    [row["settings"][place]] = _setting_bytes(_spans_of(text))
         if kind == Kind.JOB_HELD:
             self._held(np.array([step]), [str(ad.get("HoldReason", ""))])
         elif kind in (Kind.JOB_RELEASED, Kind.JOB_ABORTED):
             self._acted(step, str(ad.get("Reason", "")))
+        elif kind == Kind.ATTRIBUTE_UPDATE:
+            self._updated(step, ad)
 
 
 def _put(row: Any, name: str, value: float) -> None:
@@ -629,8 +717,35 @@ def text_hashes(words: BlockWords, start: Ints, end: Ints) -> Keys:
 
 
 def _text_hash(text: str) -> Keys:
+    spans = _spans_of(text)
+    return text_hashes(spans.words, spans.start, spans.end)
+
+
+def _spans_of(text: str) -> _Spans:
+    """Return one text as spans of a block of its own."""
     data = text.encode()
-    return text_hashes(BlockWords(pad(data)), np.array([0]), np.array([len(data)]))
+    here = np.array([0])
+    return _Spans(BlockWords(pad(data)), data, here, here, np.array([len(data)]))
+
+
+def _setting_bytes(texts: _Spans) -> npt.NDArray[np.uint8]:
+    """Return a byte of hash for each text, zero for those that tell nothing."""
+    hashes = texts.hashes()
+    for row in np.flatnonzero(texts.end - texts.start > _HASHED_BYTES).tolist():
+        hashes[row] ^= np.uint64(zlib.crc32(texts.data[texts.start[row] : texts.end[row]]))
+    told = (hashes ^ (hashes >> np.uint64(32))) % np.uint64(VARIES - 1) + np.uint64(1)
+    told[np.isin(hashes, _no_setting())] = 0
+    if b"$$" in texts.data:
+        for row, (start, end) in enumerate(zip(texts.start, texts.end, strict=True)):
+            if b"$$" in texts.data[start:end]:
+                told[row] = VARIES
+    return told.astype(np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _no_setting() -> Keys:
+    """Return the hashes of values that policies have once they are evaluated, as 028 events do."""
+    return np.concatenate([_text_hash(text) for text in ("true", "false", "undefined", "error")])
 
 
 def _as_kin(hashes: Keys) -> Ints:

@@ -39,7 +39,7 @@ from condor_advice.preprocess.holds.context import (
     FactTable,
     seconds,
 )
-from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.facts import END
 from condor_advice.preprocess.holds.features import (
     HOLD_FEATURES,
     QUICK_SECONDS,
@@ -48,8 +48,9 @@ from condor_advice.preprocess.holds.features import (
     feature_table,
 )
 from condor_advice.preprocess.holds.job_numbers import cluster_of, proc_of
-from condor_advice.preprocess.holds.labels import OUTCOME_INDEX, Decisions, decide
+from condor_advice.preprocess.holds.labels import Decisions, decide
 from condor_advice.preprocess.holds.live_steps import LiveSteps, among
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 from condor_advice.preprocess.holds.steps import (
     AD_FIELDS,
     CONTEXT_CHANNELS,
@@ -58,6 +59,7 @@ from condor_advice.preprocess.holds.steps import (
     Names,
     Steps,
     empty_steps,
+    hash_name,
     join_steps,
     take_steps,
 )
@@ -104,6 +106,11 @@ EPISODE = np.dtype(
         ("owner", "i4"),
         ("dag", "i8"),
         ("batch", "i8"),
+        ("program", "i8"),  # hash of the owner and the name of the program; 0 not known
+        ("stem", "i8"),  # hash of the owner and the batch name without its number or date
+        ("run", "f4"),  # seconds of the run that ended in this hold; -1 if it did not start
+        ("submitted", "i8"),  # microseconds; -1 not known
+        ("starts", "i4"),
     ]
 )
 OUTCOME = np.dtype(
@@ -113,6 +120,8 @@ OUTCOME = np.dtype(
         ("released", "i8"),  # microseconds; -1 not yet
         ("decided", "i8"),  # microseconds; -1 not yet
         ("decided_sequence", "i8"),
+        ("released_sequence", "i8"),
+        ("changed", "i1"),  # 1: what was released had been changed, so it says little of others
     ]
 )
 # A hold gets these from the job's other events; a copy of its event does not have them.
@@ -157,6 +166,7 @@ class EpisodeBatch:
     neighbours: npt.NDArray[np.float32]  # axes: (episode, neighbour, step, feature)
     outcomes: npt.NDArray[np.void]  # of dtype OUTCOME; a later one replaces an earlier one
     finished: Finished
+    ends: npt.NDArray[np.void]  # of dtype END, in order
 
 
 class EpisodeStream:
@@ -224,7 +234,8 @@ class EpisodeStream:
         brief_new = brief["sequence"] >= start
         points = np.full(len(batch), _COPY)
         points[rows["sequence"][new] - start] = point[new]
-        points[brief["sequence"][brief_new] - start] = self._points(brief, brief_first)[brief_new]
+        brief_point = self._points(brief, brief_first)
+        points[brief["sequence"][brief_new] - start] = brief_point[brief_new]
         self._add_facts(columns, batch["code"], points)
         self._add_hold_facts(rows, new, decisions)
         channels = batch["context"] = self._channels(columns)
@@ -232,6 +243,7 @@ class EpisodeStream:
         self._remember(rows, new)
         result = self._emit(rows, life, first, new, decisions)
         result.finished.extend(_finished(brief, brief_first, brief_new))
+        result.ends = _ends((rows, first, new, point), (brief, brief_first, brief_new, brief_point))
         self.unheld.put(batch, ~whole, brief, brief_life)
         self._retire(rows, life)
         return result
@@ -325,7 +337,8 @@ class EpisodeStream:
             for field in AD_FIELDS:
                 value = rows[field.name][ads]
                 value = np.nan_to_num(value, nan=-1.0) if value.dtype.kind == "f" else value
-                same[1:] &= value[1:] == value[:-1]
+                alike = value[1:] == value[:-1]
+                same[1:] &= alike if alike.ndim == 1 else alike.all(axis=1)
             repeated[ads] = same
         return repeated
 
@@ -426,8 +439,10 @@ class EpisodeStream:
         at_release = np.flatnonzero((release >= 0) & new[release])
         at_end = np.flatnonzero((decided >= 0) & new[decided])
         outcome = decisions.outcome[at_end]
-        good = at_end[np.isin(outcome, _DECIDED_GOOD)]
-        bad = at_end[np.isin(outcome, _DECIDED_BAD)]
+        # What came of a job that had been changed says nothing about a release as is.
+        as_is = ~decisions.changed[at_end]
+        good = at_end[np.isin(outcome, _DECIDED_GOOD) & as_is]
+        bad = at_end[np.isin(outcome, _DECIDED_BAD) & as_is]
         quick = bad[self._quick(rows, release[bad], decided[bad])]
         fresh = np.flatnonzero(new[hold])
         parts = (
@@ -500,6 +515,7 @@ class EpisodeStream:
             neighbours,
             self._outcomes(rows, new, decisions),
             _finished(rows, first, new),
+            np.empty(0, END),
         )
 
     def _tabulate(self, own: Steps, at: Ints, begin: Ints) -> tuple[Held, npt.NDArray[np.float32]]:
@@ -526,21 +542,37 @@ class EpisodeStream:
             episodes[name] = held.hold[name]
         episodes["number"] = held.count(held.holds) + 1
         for name in ("dag", "batch"):
-            row = held.last(np.flatnonzero(held.steps[name] != 0))
-            episodes[name] = np.where(row >= 0, held.steps[name][np.maximum(row, 0)], 0)
+            episodes[name] = _last_known(held, name)
+        for name in ("program", "stem"):
+            episodes[name] = self._of_owner(held.hold["owner"], _last_known(held, name))
+        run = held.since(held.last(held.starts))
+        marks = held.of(Kind.JOB_HELD, Kind.JOB_RELEASED)
+        episodes["run"] = np.where(held.last(held.starts) > held.last(marks), run, -1)
+        submit = held.last(held.of(Kind.SUBMIT))
+        episodes["submitted"] = np.where(submit >= 0, held.time[np.maximum(submit, 0)], -1)
+        episodes["starts"] = held.count(held.starts)
         return episodes
+
+    def _of_owner(self, owner: Ints, name: Ints) -> Ints:
+        """Return numbers for names that mean something to their owner only; 0 for none."""
+        if not name.any():
+            return np.zeros(len(name), np.int64)
+        owners = np.append(list(map(hash_name, self.names.owners)), 0).astype(np.uint64)
+        mixed = _mix(owners[owner] + np.uint64(1), name) >> np.uint64(1)
+        return np.where(name != 0, np.maximum(mixed, 1).astype(np.int64), 0)
 
     def _outcomes(self, rows: Steps, new: Bools, decisions: Decisions) -> npt.NDArray[np.void]:
         hold, release, decided = decisions.hold, decisions.release, decisions.decided
-        news = new[hold] | ((release >= 0) & new[release]) | ((decided >= 0) & new[decided])
+        news = new[hold]
+        for row in (release, decided, decisions.told):
+            news |= (row >= 0) & new[row]
         outcomes = np.zeros(int(news.sum()), OUTCOME)
         outcomes["episode"] = rows["episode"][hold[news]]
         outcomes["outcome"] = decisions.outcome[news]
         for name, row in (("released", release[news]), ("decided", decided[news])):
             outcomes[name] = np.where(row >= 0, rows["time"][row], -1)
-        outcomes["decided_sequence"] = np.where(
-            decided[news] >= 0, rows["sequence"][decided[news]], -1
-        )
+            outcomes[f"{name}_sequence"] = np.where(row >= 0, rows["sequence"][row], -1)
+        outcomes["changed"] = decisions.changed[news]
         return outcomes
 
     def _neighbours(self, hold: Steps, rows: Steps, life: Ints) -> npt.NDArray[np.float32]:
@@ -704,7 +736,7 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 
 
 class _Unseekable:
@@ -756,6 +788,34 @@ def _finished(rows: Steps | Columns, first: Ints, new: Bools) -> Finished:
         np.array(overrun, np.float32),
         np.array(at, np.int64),
     )
+
+
+def _last_known(held: Held, name: str) -> Ints:
+    """Return the last number that a job's steps before each hold have in a field; 0 for none."""
+    row = held.last(np.flatnonzero(held.steps[name] != 0))
+    return np.where(row >= 0, held.steps[name][np.maximum(row, 0)], 0)
+
+
+def _ends(*parts: tuple[Steps | Columns, Ints, Bools, Ints]) -> npt.NDArray[np.void]:
+    """Find the jobs that now ended without ever having been held.
+
+    A part has steps of jobs, where each job's life begins, which steps are new, and where each
+    job was. A cluster of one job has no mates; leaving out the first proc of the others costs
+    little.
+    """
+    found = []
+    for rows, first, new, point in parts:
+        at = np.flatnonzero(new & (rows["kind"] == Kind.JOB_TERMINATED))
+        holds = np.append(0, np.cumsum(rows["kind"] == Kind.JOB_HELD))
+        at = at[(proc_of(rows["job"][at]) > 0) & (holds[at] == holds[first[at]])]
+        ends = np.empty(len(at), END)
+        ends["cluster"] = cluster_of(rows["job"][at])
+        for name in ("sequence", "time"):
+            ends[name] = rows[name][at]
+        ends["point"], ends["good"] = point[at], rows["exit"][at] == 0
+        found.append(ends)
+    joined = np.concatenate(found)
+    return joined[np.argsort(joined["sequence"])]
 
 
 def _firsts(groups: Ints) -> Ints:

@@ -30,7 +30,7 @@ PERSONALITIES = ("steady", "bare", "flaky", "flaky")
 BLACK_HOLE_JOBS = 8
 TROUBLED = {"host_black_hole": 2, "host_hook_fails": 3}
 # What the lab draws by chance may be short enough to end in time; these never do.
-TOO_LONG = {"job_duration": 12.0, "duration_always": 12.0}
+TOO_LONG = {"job_duration": 5.0, "duration_always": 7.0}
 # So often each is evicted, as soon as it runs.
 EVICTED = {"policy_after_eviction": 1, "host_restarts": 3}
 ON_SOME_POINTS = ("duration_slow_hosts", "executable_on_some_hosts", "exit_on_some_hosts",

@@ -149,6 +149,8 @@ def test_no_flipped_bytes_end_in_a_traceback(
         "UPDATE kept_episodes SET job = -1",
         "UPDATE kept_episodes SET outcome = 77, family = 77, code = 'x'",
         "UPDATE kept_episodes SET time = 1 << 62",
+        "UPDATE kept_facts SET facts = x'00'",
+        "UPDATE kept_facts SET facts = 'x'",
         "UPDATE pieces SET base = 'x', last_us = 'x'",
         "UPDATE pieces SET columns = x''",
         "DROP TABLE event_counts",

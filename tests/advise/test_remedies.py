@@ -26,6 +26,7 @@ from condor_advice.advise.site import Site
 from condor_advice.gather.events import JobId
 from condor_advice.model.held.rules import Verdict, rule_for
 from condor_advice.preprocess.holds.hold_reasons import HOLD_REASONS, HoldReason, RemedyKey
+from condor_advice.preprocess.holds.known import Tally
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOTHING = np.empty(0, np.float32)
@@ -45,8 +46,9 @@ def held(code: int, subcode: int, reason: str, **ad: Any) -> Hold:
 
 def evidence(**values: Any) -> Evidence:
     nothing: dict[str, Any] = {
-        "like": None, "came_back": 0, "starts": None, "releases": None, "mates_succeeded": 0,
-        "mates_released": 0, "point_holds": None, "point_starts": None, "point_share": None,
+        "like": None, "came_back": 0, "starts": None, "releases": None, "mates": Tally(),
+        "mates_changed": Tally(), "program_clusters": 0, "program": Tally(),
+        "point_holds": None, "point_starts": None, "point_share": None,
         "point_start_share": None,
     }  # fmt: skip
     return Evidence(**nothing | values)
@@ -180,7 +182,17 @@ def test_a_missing_file_is_looked_for_where_the_job_is_live(tmp_path: Path) -> N
         return f"Transfer input files failure: reading from file {tmp_path}/{name}: (errno 2) No"
 
     (tmp_path / "survey_2026.csv").write_text("x")
-    found = remedy(held(13, 2, reason("survey_2025.csv")))
+    assert "did you mean" not in remedy(held(13, 2, reason("survey_2025.csv"))).text
+    assert (
+        "did you mean"
+        not in remedy(
+            held(
+                13, 2, reason("suvrey_2026.csv"), Iwd=str(tmp_path), TransferInput="survey_2026.csv"
+            )
+        ).text
+    )  # the job has it already
+    found = remedy(held(13, 2, reason("suvrey_2026.csv")))
+    assert found.commands == ()
     assert f"did you mean {tmp_path}/survey_2026.csv?" in found.text
     assert not found.gone
     assert remedy(held(13, 2, reason("survey_2026.csv"))).gone
@@ -224,7 +236,7 @@ def test_a_missing_output_is_shown_with_how_the_program_ended_and_what_it_said(
     (tmp_path / "a b.err").touch()
     (tmp_path / "a.out").write_text("no licence\n")
     found = remedy(held(12, 2, reason, ExitCode=3, **ad))
-    assert found.commands == (f"tail {tmp_path}/a.out", "condor_release 12.3")
+    assert found.commands == (f"tail {tmp_path}/a.out",)
     (tmp_path / "a b.err").write_text("killed\n")
     found = remedy(held(12, 2, reason, ExitBySignal=True, ExitSignal=9, **ad))
     assert found.text.startswith(
@@ -375,3 +387,26 @@ def test_what_is_done_does_not_depend_on_the_words_of_a_rule(entry: HoldReason) 
             for each in (rule, reworded)
         }
         assert len(verdicts) == 1
+
+
+def test_a_request_that_was_raised_after_the_hold_is_a_release() -> None:
+    reason = "memory usage exceeded request_memory"
+    ad = {"RequestMemory": 1984, "MemoryUsage": 977, "MemoryProvisioned": 992}
+    found = advice(held(34, 102, reason, **ad))
+    assert (found.verdict, found.because) == (Verdict.RELEASE, "already corrected")
+    assert found.commands == ("condor_release 12.3",)
+    assert advice(held(34, 102, reason, **ad | {"RequestMemory": 990})).verdict is Verdict.FIX
+
+
+def test_a_policy_that_was_lifted_after_the_hold_is_a_release() -> None:
+    reason = "The job attribute PeriodicHold expression 'NumJobStarts > 3' evaluated to TRUE"
+    assert advice(held(3, 0, reason, PeriodicHold=False)).verdict is Verdict.RELEASE
+    unchanged = advice(held(3, 0, reason, PeriodicHold="NumJobStarts > 3"))
+    assert (unchanged.verdict, unchanged.commands) == (Verdict.ASK, ())
+
+
+def test_twice_as_long_is_twice_as_long() -> None:
+    reason = "The job exceeded allowed execute duration of 00:15"
+    assert remedy(held(47, 0, reason, AllowedExecuteDuration=15)).edits == (
+        ("AllowedExecuteDuration", "30"),
+    )

@@ -140,7 +140,9 @@ def test_advice_neither_fails_nor_waits_because_of_the_ledger(tmp_path: Path) ->
 def test_no_action_is_begun_that_cannot_be_recorded(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"this is no SQLite file, it is much rather a poem" * 40)
-    with pytest.raises(LedgerUnusable, match="ledger of actions is damaged.*move it away") as caught:
+    with pytest.raises(
+        LedgerUnusable, match="ledger of actions is damaged.*move it away"
+    ) as caught:
         Ledger(path)
     assert caught.value.exit_status == 4
     with Ledger(tmp_path / "new") as ledger:

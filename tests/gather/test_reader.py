@@ -12,7 +12,8 @@ from condor_advice.gather.events import JobEventType
 from condor_advice.gather.fields import read_fields
 from condor_advice.gather.reader import ReaderState, first_year, read_block
 from condor_advice.gather.sequences import read_log, sequences
-from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, is_held, outcome_of
+from condor_advice.preprocess.holds.episodes import hold_episodes, is_held, outcome_of
+from condor_advice.preprocess.holds.outcomes import Outcome
 
 HOLD = (
     b"012 (7.003.000) 2026-11-16 02:01:42 Job was held.\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from condor_advice.model.held.data import HeldData
-from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.model.held.evidence_rows import EvidenceTensors
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
-from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 from condor_advice.preprocess.holds.tensors import TensorSpec
 
 SPEC = TensorSpec()
@@ -65,5 +65,6 @@ def held_world(
         kin,
         np.zeros(count, np.int32),
         np.zeros(count, np.bool_),
+        EvidenceTensors.nothing(count),
         (source,),
     )

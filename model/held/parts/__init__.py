@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from condor_advice.model.arrays import Arrays
+from condor_advice.model.held.evidence_rows import EvidenceTensors
+from condor_advice.preprocess.holds.evidence import Evidence
 from condor_advice.preprocess.holds.tensors import EpisodeTensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ MODULES: dict[str, str] = {
     "linear": "condor_advice.model.held.parts.linear",
     "trees": "condor_advice.model.held.parts.trees",
     "lstm": "condor_advice.model.held.parts.lstm",
+    "evidence": "condor_advice.model.held.parts.evidence",
+    "site": "condor_advice.model.held.parts.site",
 }
 
 
@@ -50,6 +54,10 @@ class HasInputs(Protocol):
     def offsets(self) -> Ints:
         """Where the steps of each hold begin, and the end of the last."""
 
+    @property
+    def evidence(self) -> EvidenceTensors:
+        """What was known about each hold when the question was asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -61,17 +69,25 @@ class Inputs:
     features: Table  # columns: FEATURE_NAMES; NaN where not known
     steps: EpisodeTensor  # rows of all holds, without padding
     offsets: Ints
+    evidence: EvidenceTensors  # as of the moment of asking
 
     @classmethod
     def of(cls, data: HasInputs) -> Inputs:
         """Take the inputs from data."""
-        return cls(data.features, data.steps, data.offsets)
+        return cls(data.features, data.steps, data.offsets, data.evidence)
 
     @classmethod
-    def of_one(cls, features: npt.NDArray[np.float32], steps: EpisodeTensor) -> Inputs:
-        """Build the inputs of one hold from its row of features and its steps."""
+    def of_one(
+        cls,
+        features: npt.NDArray[np.float32],
+        steps: EpisodeTensor,
+        evidence: Evidence | None = None,
+    ) -> Inputs:
+        """Build the inputs of one hold from its features, its steps and the evidence."""
         row = np.asarray(features, np.float32).reshape(1, -1)
-        return cls(row, np.asarray(steps, np.float32), np.array([0, len(steps)], np.int64))
+        ends = np.array([0, len(steps)], np.int64)
+        known = EvidenceTensors.of([evidence]) if evidence else EvidenceTensors.nothing(1)
+        return cls(row, np.asarray(steps, np.float32), ends, known)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -102,7 +118,7 @@ class Attribution:
     words: str
     value: float  # NaN if not known
     effect: float  # log-odds; positive: towards success
-    kind: str  # "feature", "event" or "rule"
+    kind: str  # "feature", "event", "evidence" or "rule"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from condor_advice.model.held.parts import (
 )
 from condor_advice.model.held.words import feature_words
 from condor_advice.model.infer import TreeEnsemble, sigmoid
+from condor_advice.preprocess.holds.evidence import QUERY_COLUMNS
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 
 if TYPE_CHECKING:
@@ -35,27 +36,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TreePart:
-    """Boosted trees on columns of the feature table and derived columns."""
+    """Boosted trees on columns of the feature table, derived columns and counts of the evidence."""
 
     ensemble: TreeEnsemble
-    names: tuple[str, ...]  # columns of the feature table; the derived ones follow
+    names: tuple[str, ...]  # columns of the feature table; the derived ones and the query follow
 
-    def rows(self, features: Table, derived: Table) -> Table:
+    def rows(self, inputs: PartInputs) -> Table:
         """Return the trees' input."""
-        return np.concatenate((features[:, _columns(self.names)], derived), axis=1)
+        return tree_rows(self.names, inputs)
 
     def shares(self, row: Table) -> dict[str, float]:
         """Return each column's exact SHAP value for one row of `rows`."""
         shares = self.ensemble.contributions(row, len(row))[:-1]
-        return dict(zip((*self.names, *DERIVED), shares.tolist(), strict=True))
+        return dict(zip(tree_columns(self.names), shares.tolist(), strict=True))
 
     def margins(self, inputs: PartInputs) -> Floats:
         """Return the trees' log-odds."""
-        return self.ensemble.predict_margin(self.rows(inputs.features, inputs.derived))
+        return self.ensemble.predict_margin(self.rows(inputs))
 
     def contributions(self, inputs: PartInputs, centre: float) -> list[Attribution]:
         """Return SHAP values, relative to the average training episode."""
-        row = self.rows(inputs.features, inputs.derived)[0]
+        row = self.rows(inputs)[0]
         return [
             Attribution(name, feature_words(name, value), value, share, "feature")
             for value, (name, share) in zip(row.tolist(), self.shares(row).items(), strict=True)
@@ -69,7 +70,7 @@ class TreePart:
 def from_arrays(arrays: Arrays, context: PartContext) -> TreePart:
     """Read what `arrays` returned; the manifest names the columns."""
     ensemble = TreeEnsemble.from_arrays(arrays)
-    if int(ensemble.feature.max(initial=-1)) >= len(context.feature_names) + len(DERIVED):
+    if int(ensemble.feature.max(initial=-1)) >= len(tree_columns(context.feature_names)):
         raise UnusableModel(
             "the trees use more features than the manifest names; train the model again with "
             "`condor-advice train`"
@@ -77,8 +78,16 @@ def from_arrays(arrays: Arrays, context: PartContext) -> TreePart:
     return TreePart(ensemble, context.feature_names)
 
 
-def _columns(names: Sequence[str]) -> Ints:
-    return np.array([FEATURE_NAMES.index(name) for name in names], np.int64)
+def tree_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the trees' columns."""
+    return (*names, *DERIVED, *(f"evidence_{name}" for name in QUERY_COLUMNS))
+
+
+def tree_rows(names: Sequence[str], inputs: PartInputs) -> Table:
+    """Return the trees' input: columns of the feature table, derived ones, and the query."""
+    columns = np.array([FEATURE_NAMES.index(name) for name in names], np.int64)
+    query = inputs.evidence.query.astype(np.float32)
+    return np.concatenate((inputs.features[:, columns], inputs.derived, query), axis=1)
 
 
 # ---- training ------------------------------------------------------------------------------
@@ -201,9 +210,7 @@ def _out_of_fold(training: Training, feature_set: str) -> tuple[Floats, int]:
     margins = np.full(len(training), np.nan)
     for kept, left in training.folds():
         part, rates = _fit(training, kept, feature_set, rounds)
-        margins[left] = part.ensemble.predict_margin(
-            part.rows(training.features(left), training.derived(left, rates, learned=False))
-        )
+        margins[left] = part.margins(training.inputs(left, rates, learned=False))
     training.say(f"trees on the {feature_set} features: {rounds} rounds")
     return margins, rounds
 
@@ -243,13 +250,12 @@ def _fit(
 def _rows(
     training: Training, places: Ints, feature_set: str, rates: ReasonRates, learned: bool
 ) -> Table:
-    columns = training.features(places)[:, _columns(SETS[feature_set])]
-    return np.concatenate((columns, training.derived(places, rates, learned)), axis=1)
+    return tree_rows(SETS[feature_set], training.inputs(places, rates, learned))
 
 
 def _directions(feature_set: str) -> list[int]:
     """Return the direction of each column."""
-    return [direction(name) for name in (*SETS[feature_set], *DERIVED)]
+    return [direction(name) for name in tree_columns(SETS[feature_set])]
 
 
 KIND = PartKind(from_arrays, train, TreeSettings)

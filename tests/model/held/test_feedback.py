@@ -20,7 +20,7 @@ from condor_advice.gather.store import Store
 from condor_advice.lab.pool import Pool
 from condor_advice.model.held.feedback import Followed, Joined, in_words, join, summarise
 from condor_advice.preprocess.holds.episode_store import KeptEpisodes
-from condor_advice.preprocess.holds.episodes import Outcome
+from condor_advice.preprocess.holds.outcomes import Outcome
 
 LOGS = Path(__file__).resolve().parents[2] / "logs"
 POINT = "ap"

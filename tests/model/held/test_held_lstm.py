@@ -25,8 +25,7 @@ from condor_advice.model.held.lstm_training import (
 )
 from condor_advice.model.infer import LstmNetwork
 from condor_advice.model.metrics import roc_auc
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.labels import OUTCOME_INDEX
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 
 pytest.importorskip("torch")
 QUICK = LstmSettings(hidden=8, epochs=3, batch=32, learning_rate=1e-2, patience=0)

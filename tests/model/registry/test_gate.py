@@ -13,8 +13,8 @@ from small_models import small_model
 from condor_advice.gather.errors import UsageError
 from condor_advice.model.registry import gate
 from condor_advice.model.registry.gate import compare, hold_out_newest, judge, paired_bootstrap
-from condor_advice.preprocess.holds.episodes import Outcome
-from condor_advice.preprocess.holds.labels import NO_LABEL, OUTCOME_INDEX
+from condor_advice.preprocess.holds.labels import NO_LABEL
+from condor_advice.preprocess.holds.outcomes import OUTCOME_INDEX, Outcome
 
 
 def iso(microseconds: int) -> str:

@@ -33,9 +33,11 @@ from condor_advice.preprocess.holds.episode_store import (
     unpack_features,
     unpack_steps,
 )
+from condor_advice.preprocess.holds.facts import Moment
 from condor_advice.preprocess.holds.job_numbers import job_parts
 from condor_advice.preprocess.holds.keeper import EpisodeKeeper
-from condor_advice.preprocess.holds.labels import OUTCOMES
+from condor_advice.preprocess.holds.known import Tally
+from condor_advice.preprocess.holds.outcomes import OUTCOMES
 from condor_advice.preprocess.holds.samples import Samples, collect
 from condor_advice.preprocess.holds.timeline import log_timeline
 
@@ -56,6 +58,15 @@ def same(one: Samples, other: Samples) -> None:
     assert one.offsets.tolist() == other.offsets.tolist()
     assert one.outcomes.tobytes() == other.outcomes.tobytes()
     assert one.names.templates == other.names.templates
+    assert named_ends(one) == named_ends(other)
+
+
+def named_ends(samples: Samples) -> list[tuple[object, ...]]:
+    names = {number: name for name, number in samples.names.points.items()}
+    ends = samples.ends
+    points = [names.get(number) for number in ends["point"].tolist()]
+    columns = (ends[name].tolist() for name in ("cluster", "sequence", "time", "good"))
+    return list(zip(*columns, points, strict=True))
 
 
 def named(samples: Samples, column: str, kind: str) -> list[str | None]:
@@ -162,9 +173,11 @@ def test_holds_are_found_by_job_and_number(
         assert named.find(cluster, proc, access_point=name) is not None
     assert named.find(cluster, proc, access_point="ap") is None
     # What became of the first hold was known at the second, and not before it.
-    cases = kept.like_cases(last.template_id, last.time_us, 3600, before=last.sequence + 1)
-    assert (cases.released, cases.succeeded) == (1, 0)
-    assert kept.like_cases(first.template_id, first.time_us, 3600, first.sequence).released == 0
+    at_last, at_first = (Moment(one.time_us, one.sequence + 1) for one in (last, first))
+    assert kept.known.came_back(last.episode, at_last) == 1
+    cases = kept.known.like_cases(last.episode, at_last, (3600.0,), 20)
+    assert (cases.as_is, cases.changed) == (Tally(1, 0), Tally(0, 0))
+    assert kept.known.like_cases(first.episode, at_first, (3600.0,), 20).as_is == Tally(0, 0)
 
 
 def test_what_finished_jobs_used_is_kept_for_their_kin(

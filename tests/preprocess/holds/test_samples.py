@@ -14,9 +14,9 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.store import Store
-from condor_advice.preprocess.holds.episodes import Outcome
 from condor_advice.preprocess.holds.features import FEATURE_NAMES
 from condor_advice.preprocess.holds.job_numbers import job_parts
+from condor_advice.preprocess.holds.outcomes import Outcome
 from condor_advice.preprocess.holds.samples import collect, collect_new
 from condor_advice.preprocess.holds.tensors import TensorSpec
 from condor_advice.preprocess.holds.timeline import log_timeline

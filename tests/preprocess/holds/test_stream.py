@@ -15,10 +15,11 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.collect import Collector
 from condor_advice.gather.sequences import read_log, sequences
 from condor_advice.gather.store import Store
-from condor_advice.preprocess.holds.episodes import Outcome, hold_episodes, outcome_of
+from condor_advice.preprocess.holds.episodes import hold_episodes, outcome_of
 from condor_advice.preprocess.holds.features import FEATURE_NAMES, HOLD_FEATURES
 from condor_advice.preprocess.holds.job_numbers import job_parts
-from condor_advice.preprocess.holds.labels import LABELS, NO_LABEL, OUTCOMES, label_of, labels_of
+from condor_advice.preprocess.holds.labels import LABELS, NO_LABEL, label_of, labels_of
+from condor_advice.preprocess.holds.outcomes import OUTCOMES, Outcome
 from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream
 from condor_advice.preprocess.holds.tensors import STEP_COLUMNS, TensorSpec, padded
 from condor_advice.preprocess.holds.timeline import log_timeline, store_timeline
@@ -77,7 +78,7 @@ def test_labels_never_come_from_censored_episodes() -> None:
     assert set(LABELS) | censored == set(Outcome)
     assert not set(LABELS) & censored
     for index, outcome in enumerate(OUTCOMES):
-        label = labels_of(np.array([index]))[0]
+        label = labels_of(np.array([index]), np.array([False]))[0]
         assert (label == NO_LABEL) == (outcome in censored)
         assert label_of(outcome) == (None if outcome in censored else label)
 
