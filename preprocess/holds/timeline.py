@@ -125,9 +125,9 @@ class Timeline:
     def __init__(self, sources: Iterable[LogSource], names: Names | None = None) -> None:
         self.sources = list(sources)
         self.names = names or Names()
-        self.stop: Callable[[], bool] = lambda: (
-            False
-        )  # asked while logs are opened; ends the batches
+        self.in_portions = False  # whether the last batch has been worked off in part only
+        # Asked while logs are opened; ends the batches.
+        self.stop: Callable[[], bool] = lambda: False
 
     def counts(self) -> Counter[str]:
         """Return what was odd about the logs' clocks."""
@@ -135,8 +135,8 @@ class Timeline:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was read has been yielded, so that another timeline can go on here."""
-        return not any(len(source.buffer) for source in self.sources)
+        """Whether all that was read has been worked off, so that another timeline can go on."""
+        return not self.in_portions and not any(len(source.buffer) for source in self.sources)
 
     def batches(self) -> Iterator[Steps]:
         """Yield steps; batches differ in size and their borders have no meaning.
