@@ -63,7 +63,7 @@ class _Chunk:
         if self._steps is not None:
             import zstandard
 
-            raw = memoryview(np.ascontiguousarray(self._steps).view(np.uint8))
+            raw = np.ascontiguousarray(self._steps).view(np.uint8).data
             self._packed = zstandard.ZstdCompressor(level=1).compress(raw)
             self._steps = None
 
