@@ -168,12 +168,13 @@ class Adviser:
         site: Site | None = None,
         *,
         as_of_hold: bool = False,
+        at_release: bool = False,
         at: datetime | None = None,
         now: datetime | None = None,
     ) -> None:
         self.model = model
         self.site = site or Site()
-        self._witness = Witness(as_of_hold, at)
+        self._witness = Witness(as_of_hold, at, at_release)
         self._now = now or datetime.now(UTC)
 
     def advise(self, holds: Sequence[Hold], explain: bool = False) -> list[Advice]:
@@ -203,6 +204,10 @@ class Adviser:
                 except Exception as error:
                     failed.append((hold, error))
             return advices, failed
+
+    def judge(self, hold: Hold, prediction: Prediction) -> Advice:
+        """Judge a hold of which the chance of success is known already."""
+        return self._advise(hold, prediction, explain=False)
 
     def _predict(self, holds: Sequence[Hold]) -> list[Prediction | None]:
         """Ask the model about all holds that have features, at once."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from condor_advice.advise.holds import OVERCOUNTED, Hold
-from condor_advice.preprocess.holds.facts import Moment
+from condor_advice.preprocess.holds.facts import Moment, decision_moment
 from condor_advice.preprocess.holds.job_numbers import cluster_number
 from condor_advice.preprocess.holds.known import LikeCases, Tally
 
@@ -84,8 +84,11 @@ class Evidence:
 class Witness:
     """Gathers evidence for many holds; looks up shared facts only once."""
 
-    def __init__(self, as_of_hold: bool = False, at: datetime | None = None) -> None:
+    def __init__(
+        self, as_of_hold: bool = False, at: datetime | None = None, at_release: bool = False
+    ) -> None:
         self._as_of_hold = as_of_hold
+        self._at_release = at_release
         self._at_us = None if at is None else int(at.timestamp() * 1e6)
         self._now_us = int(time.time() * 1e6)
         self._moments: dict[tuple[int, int], Moment] = {}
@@ -96,6 +99,8 @@ class Witness:
         kept, episode = hold.kept, hold.episode
         if kept is None or episode is None:
             return None
+        if self._at_release:
+            return decision_moment(kept.known.facts[kept.known.row(episode.episode)])
         if self._at_us is not None:
             key = (id(kept), cluster_number(0, episode.job.cluster))
             if key not in self._moments:

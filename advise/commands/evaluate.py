@@ -11,6 +11,8 @@ import click
 
 from condor_advice.advise.commands.episode_sources import Sources, source_options
 from condor_advice.advise.commands.options import json_option
+from condor_advice.gather.errors import UsageError
+from condor_advice.gather.foreign_text import one_line
 
 if TYPE_CHECKING:
     from condor_advice.model.held.data import HeldData
@@ -32,6 +34,23 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--figures", type=_PATH, metavar="DIR", help="Write PNG figures to this directory.")
 @click.option("--report", type=_PATH, metavar="FILE", help="Write an HTML page with all results.")
+@click.option(
+    "--replay",
+    "as_replay",
+    is_flag=True,
+    help="Walk through the logs (--log) in time, and answer right before each release.",
+)
+@click.option(
+    "--learn",
+    is_flag=True,
+    help="With --replay: let the model adapt to outcomes as they become known.",
+)
+@click.option(
+    "--answers",
+    type=_PATH,
+    metavar="FILE",
+    help="With --replay: write each answer and its outcome to this file, as JSON lines.",
+)
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def evaluate(
@@ -40,6 +59,9 @@ def evaluate(
     bootstrap: int,
     figures: Path | None,
     report: Path | None,
+    as_replay: bool,
+    learn: bool,
+    answers: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -47,7 +69,14 @@ def evaluate(
 
     Without a source, use the shipped recording in which every hold was released; no shipped model
     was trained on it. For a store that the model was trained on, add --since.
+
+    With --replay, every answer uses only what was known right before the release it is about.
     """
+    if as_replay:
+        _replay(sources, model_name, learn, answers, as_json)
+        return
+    if learn or answers:
+        raise UsageError("--learn and --answers belong to --replay; add it, and name a --log")
     from condor_advice.lab.training_data import RANDOMISED
     from condor_advice.model.held import evaluate as held_evaluate
     from condor_advice.model.held.data import CannotTrain
@@ -77,6 +106,80 @@ def evaluate(
         click.echo(json.dumps(results))
         return
     _print(results)
+
+
+def _replay(
+    sources: Sources, model_name: str | None, learn: bool, answers: Path | None, as_json: bool
+) -> None:
+    """Answer right before each release of some logs; print how good the answers were."""
+    from condor_advice.advise.replay import walk
+    from condor_advice.gather.files import private_files, replace_file
+    from condor_advice.lab.training_data import recorded, training_recordings
+    from condor_advice.model.held.data import join
+    from condor_advice.model.held.model import HeldModel as Model
+    from condor_advice.model.held.replay import figures as replay_figures
+
+    if not sources.logs or sources.stores or sources.recordings or sources.exports:
+        raise UsageError(
+            "--replay walks through event logs: name them with --log, and nothing else"
+        )
+
+    def recordings() -> HeldData:
+        return join([recorded(name).data for name in training_recordings()])
+
+    walked = walk(
+        Model.load(_model_directory(model_name)),
+        [str(log) for log in sources.logs],
+        sources.zone,
+        learn=learn,
+        recorded=recordings,
+    )
+    if answers:
+        lines = "".join(f"{json.dumps(line)}\n" for line in walked.answers())
+        with private_files():
+            replace_file(answers, lines)
+    results = replay_figures(walked.played, walked.data, walked.model)
+    results |= {"sources": [str(log) for log in sources.logs], "learn": learn}
+    if as_json:
+        click.echo(json.dumps(results))
+        return
+    _print_replay(results)
+
+
+_REPLAY_SHOWN = {
+    "roc_auc": "ROC AUC",
+    "brier_over_base_rate": "Brier / base rate's",
+    "log_loss": "log loss",
+    "calibration_error": "calibration error",
+}
+
+
+def _print_replay(results: dict[str, Any]) -> None:
+    logs = ", ".join(one_line(log, 60) for log in results["sources"])
+    click.echo(
+        f"{results['model']} on {logs}: {results['releases']:,} releases, "
+        f"{results['n_test']:,} of them as is and with a known outcome"
+    )
+    if "roc_auc" not in results["figures"]:
+        click.echo("they all ended alike, so there is nothing to tell apart")
+        return
+    click.echo(f"{results['base_rate']:.1%} succeeded")
+    thirds = ("first third", "second third", "last third")
+    columns = {"all": results["figures"]}
+    columns |= dict(zip(thirds, results["thirds"], strict=True)) | results["baselines"]
+    for names in (("all", *thirds), tuple(results["baselines"])):
+        click.echo(f"{'':22}" + "".join(f"{name:>15}" for name in names))
+        for key, title in _REPLAY_SHOWN.items():
+            values = [columns[name].get(key) for name in names]
+            shown = ["-" if value is None else f"{value:.3f}" for value in values]
+            click.echo(f"{title:22}" + "".join(f"{value:>15}" for value in shown))
+    sure = results["sure"]
+    click.echo(
+        f"sure of {sure['share']:.1%} of the answers, wrong in {sure['wrong']:.1%} of these; "
+        f"sure of success in {sure['share_of_success']:.1%}"
+    )
+    if results["learn"]:
+        click.echo(f"learned from {results['outcomes_learned']:,} outcomes on the way")
 
 
 def _model_directory(name: str | None) -> Path:

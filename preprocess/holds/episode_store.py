@@ -532,6 +532,10 @@ class KeptEpisodes:
             where += " AND owner = (SELECT id FROM kept_names WHERE kind = 'owner' AND name = ?)"
         return self._select(f"{where} ORDER BY job", () if owner is None else (owner,))
 
+    def every_hold(self) -> list[KeptEpisode]:
+        """Return all holds, in the order of `samples`."""
+        return self._select("1 ORDER BY episode", ())
+
     def numbered_holds(self, number: int, owner: str | None = None) -> list[KeptEpisode]:
         """Return the hold with this number of every job that has one; reads all episodes."""
         where = "number = ?"
