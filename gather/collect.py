@@ -13,7 +13,7 @@ from condor_advice.gather.clock import Clock
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.look import NoSuchLog, UnreadableLog
 from condor_advice.gather.store import Gap, Store
-from condor_advice.gather.tail import LogTail
+from condor_advice.gather.tail import LogTail, is_unchanged
 from condor_advice.gather.watch import Watcher
 
 MANY_FILES = 10_000  # rotations of one log, all of which are looked at at once
@@ -73,17 +73,24 @@ class Collector:
         """Return how many bytes there are to read now, over all readable logs."""
         total = 0
         for log in self.gathered:
+            if self._stopping:
+                break
             with contextlib.suppress(AdviceError, OSError):
                 total += self._tail(log).unread_bytes()
+            self._release(log)
         return total
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> None:
         """Read everything new in each log."""
         _allow_open_files(MANY_FILES)
-        if len({*self.gathered, *(cursor.log for cursor in self._store.cursors())}) == 1:
+        if len(self.gathered) == 1 and not self._store.has_other_logs(*self.gathered):
             # Nothing in another log can come before its events, so they may be used at once.
             progress = self._then_stored(progress)
         for log in self.gathered:
+            if self._stopping:
+                break
+            if self._is_unchanged(log):
+                continue
             while not self._stopping:
                 wait = self._advance(log, progress)
                 if wait is None:
@@ -105,15 +112,30 @@ class Collector:
         self._crowded = not _allow_open_files(2 * len(self.gathered) + 64)
         with self._watching() as watcher:
             while not self._stopping:
-                waits = [self._advance(log, progress) for log in self.gathered]
+                waits = [
+                    self._advance(log, progress) for log in self.gathered if not self._stopping
+                ]
                 progress = _no_progress  # only the first pass has an end to progress to
                 if not self._stopping:
                     waits.append(self._settle(False))
                 if not self._stopping:
                     watcher.wait(min((wait for wait in waits if wait is not None), default=None))
-            for log in self.gathered:
+            for log in list(self._tails):
                 self._release(log)
         self._settle(True)
+
+    def _is_unchanged(self, log: str) -> bool:
+        """Tell whether a log was read to its end and has not changed since.
+
+        Of many logs most are over. To open each costs several times as much as this.
+        """
+        if log in self._tails:
+            return False
+        try:
+            cursor = self._store.cursor(log)
+        except UnicodeEncodeError:
+            return False  # a name that the store cannot keep; reading the log says so
+        return cursor is not None and is_unchanged(cursor)
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[Watcher]:

@@ -20,7 +20,13 @@ from pathlib import Path
 from condor_advice.gather.errors import Unreachable
 from condor_advice.gather.events import JobId
 from condor_advice.gather.files import UnsafeFile, check_trusted, private_directory
-from condor_advice.gather.store import default_store_path, open_readonly
+from condor_advice.gather.store import (
+    DamagedValue,
+    checked,
+    default_store_path,
+    is_damage,
+    open_readonly,
+)
 
 SCHEMA = 1
 QUIET_SECONDS = 0.1  # how long advice waits for a busy ledger
@@ -142,6 +148,24 @@ class Action:
     effect: Effect = Effect.WAITING
     effect_at: float | None = None
     id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _ActionRow:
+    """An action as it is in the ledger's table."""
+
+    at: float
+    action: str
+    command: str
+    batch: str
+    canary: bool
+    run_seconds: float | None
+    user_log: str | None
+    result: str
+    message: str
+    effect: str
+    effect_at: float | None
+    id: int
 
 
 class LedgerUnusable(Unreachable):
@@ -276,7 +300,13 @@ class Ledger:
             yield
         except UnsafeFile as error:
             raise LedgerUnusable(str(error)) from error
-        except (sqlite3.Error, OSError) as error:
+        # SQLite quotes what is damaged, and that need not be text.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            if is_damage(error):
+                raise LedgerUnusable(
+                    f"{self.path}: the ledger of actions is damaged ({error!s:.160}); restore it "
+                    "from a backup, or move it away: a new one is made"
+                ) from error
             raise LedgerUnusable(
                 f"{self.path}: cannot read or write the ledger of actions ({error}); check the "
                 "file's permissions and the free disk space, or set XDG_STATE_HOME to a directory "
@@ -350,7 +380,7 @@ class Ledger:
                 f"SELECT {_ADVICE}, id FROM advice WHERE at >= ? AND at < ? ORDER BY at, id",
                 (since, until),
             )
-            return [GivenAdvice(*row) for row in rows]
+            return [checked(GivenAdvice, row) for row in rows]
 
     def actions(self, *, since: float = 0.0) -> list[Action]:
         """Return the actions from `since` on with their advice, oldest first."""
@@ -365,8 +395,8 @@ class Ledger:
                 " WHERE actions.at >= ? ORDER BY actions.at, actions.id",
                 (since,),
             ).fetchall()
-        width = len(_ADVICE.split(", ")) + 1
-        return [_action(row[:width], row[width:]) for row in rows]
+            width = len(_ADVICE.split(", ")) + 1
+            return [_action(row[:width], row[width:]) for row in rows]
 
 
 _ADVICE = ", ".join(field.name for field in fields(GivenAdvice) if field.name != "id")
@@ -385,11 +415,15 @@ def _advice_values(given: GivenAdvice) -> tuple[object, ...]:
 
 
 def _action(advice: tuple[object, ...], row: tuple[object, ...]) -> Action:
-    at, action, command, batch, canary, run_seconds, user_log, result, message, effect = row[:10]
+    try:
+        action = checked(_ActionRow, row)
+        result, effect = Result(action.result), Effect(action.effect)
+    except ValueError as error:
+        raise DamagedValue(str(error)) from error
     return Action(
-        GivenAdvice(*advice),  # type: ignore[arg-type]
-        at, action, command, batch, bool(canary), run_seconds, user_log,  # type: ignore[arg-type]
-        Result(result), message, Effect(effect), row[10], row[11],  # type: ignore[arg-type]
+        checked(GivenAdvice, advice), action.at, action.action, action.command, action.batch,
+        bool(action.canary), action.run_seconds, action.user_log, result, action.message, effect,
+        action.effect_at, action.id,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ and all of this is repeated until the names refer to the same files before and a
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import time
@@ -99,6 +100,12 @@ def _names(log: str, rotations: bool) -> list[tuple[str, int, tuple[int, int]]]:
         missing = 0
         existing.append((name, rank, (status.st_dev, status.st_ino)))
     return existing
+
+
+def has_rotations(log: str) -> bool:
+    """Tell whether a log has anything that may be a rotation of it."""
+    candidates = itertools.islice(_candidates(log), 1, MISSING_ROTATIONS + 2)
+    return any(os.path.lexists(name) for name, _ in candidates)
 
 
 def _candidates(log: str) -> Iterator[tuple[str, int]]:

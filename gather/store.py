@@ -15,16 +15,17 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError, Unreachable
+from condor_advice.gather.events import MAX_TYPE
 from condor_advice.gather.files import UnsafeFile, check_trusted, open_lock, private_directory
 from condor_advice.gather.fresh import STORE_START, FreshBlock, FreshBlocks, StorePosition
 from condor_advice.gather.words import distinct
@@ -157,6 +158,16 @@ class Piece:
     columns: EventColumns
 
 
+@dataclass(frozen=True, slots=True)
+class LogNews:
+    """A log with stored events that a reader of the store has not seen yet."""
+
+    log: str
+    access_point: str
+    first_us: int | None  # no unseen event is earlier
+    events: int  # in the first piece with unseen events
+
+
 class StoreUnreachable(Unreachable):
     """The store cannot be opened, read or written."""
 
@@ -173,10 +184,65 @@ class StoreDamaged(StoreUnreachable):
     """The file is not a store, or is damaged."""
 
 
-class _DamagedPiece(sqlite3.DatabaseError):
+class DamagedValue(sqlite3.DatabaseError):
     """Damage inside a value, which SQLite does not detect."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+# What code raises that decodes a damaged value.
+UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "bytes": (bytes,), "int": (int,), "float": (int, float), "bool": (int,),
+    "None": (type(None),),
+}  # fmt: skip
+FIRST_MOMENT, LAST_MOMENT = -62135596800.0, 253402300799.0  # the years 1 to 9999
+_Record = TypeVar("_Record")
+
+
+def checked(record: type[_Record], row: Sequence[Any]) -> _Record:
+    """Return a row as a record whose values have the types of its fields.
+
+    SQLite stores a type with each value, so that damage may turn a number into a text.
+    """
+    for column, value in zip(fields(record), row, strict=True):  # type: ignore[arg-type]
+        kinds = tuple(kind for name in str(column.type).split(" | ") for kind in _KINDS[name])
+        moment = value if column.name == "at" or column.name.endswith("_at") else 0
+        if not isinstance(value, kinds) or (
+            isinstance(moment, int | float) and not FIRST_MOMENT <= moment <= LAST_MOMENT
+        ):
+            raise DamagedValue(f"{value!r:.40} as {column.name}")
+    return record(*row)
+
+
+def checked_counts(rows: Iterable[tuple[Any, Any]], key: type) -> dict[Any, int]:
+    """Return counts by their key, which has one type."""
+    counts = dict(rows)
+    for what, count in counts.items():
+        if not isinstance(what, key) or not isinstance(count, int) or count < 0:
+            raise DamagedValue(f"{count!r:.40} as a count of {what!r:.40}")
+    return counts
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error of SQLite means that its file is damaged, or is not of SQLite."""
+    if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError):
+        # Our own tables and columns are gone, a text is no text, or an index disagrees.
+        known = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        return code in (*known, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return damaged or isinstance(error, UnicodeDecodeError)
+
+
+def damage_message(path: Path, error: Exception) -> str:
+    """Say that a file is damaged, and what to do."""
+    why = f"{type(error).__name__}: {error}" if isinstance(error, UNDECODABLE) else str(error)
+    return (
+        f"{path}: not a store, or damaged ({why:.160}); restore it from a backup, or move "
+        "it away and gather the logs again"
+    )
 
 
 def open_readonly(path: Path, wait: float) -> sqlite3.Connection:
@@ -235,6 +301,7 @@ class Store:
                 self._lock.release()
             raise
         self._compress: Any = None
+        self.events_added = 0  # by this process
         self.fresh: FreshBlocks | None = None  # set by a reader that wants blocks from memory
         self._file = _inode(self.path)
 
@@ -318,6 +385,17 @@ class Store:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _explain(self.path, error) from error
 
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Report values that cannot be decoded as damage; SQLite keeps no checksums.
+
+        For code that only turns rows of the store into values: anywhere else it would hide a bug.
+        """
+        try:
+            yield
+        except (*UNDECODABLE, DamagedValue) as error:
+            raise StoreDamaged(damage_message(self.path, error)) from error
+
     # Writing.
 
     def append(
@@ -335,6 +413,7 @@ class Store:
                 "after_sequence, before_sequence) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [_values(gap) for gap in gaps],
             )
+        self.events_added += 0 if columns is None else len(columns)
         if block is not None and self.fresh is not None:
             self.fresh.add(cursor.log, block)
 
@@ -480,7 +559,7 @@ class Store:
             rows = self._db.execute(
                 "SELECT type, sum(events) FROM event_counts GROUP BY type ORDER BY type"
             )
-            return dict(rows.fetchall())
+            return _event_counts(rows.fetchall())
 
     def logs(self) -> list[LogStatus]:
         """Return the status of each log."""
@@ -499,9 +578,9 @@ class Store:
                 statuses.append(
                     LogStatus(
                         _cursor(row),
-                        dict(events.fetchall()),
-                        dict(oddities.fetchall()),
-                        None if last is None else last / 1e6,
+                        _event_counts(events.fetchall()),
+                        checked_counts(oddities.fetchall(), str),
+                        None if last is None else microseconds(last) / 1e6,
                     )
                 )
             return statuses
@@ -516,7 +595,7 @@ class Store:
                 " (SELECT id FROM logs WHERE path = ?) ORDER BY id LIMIT ?",
                 (log, limit),
             )
-            return [Oddity(*row) for row in rows]
+            return [checked(Oddity, row) for row in rows]
 
     def gaps(self) -> list[Gap]:
         """Return all gaps."""
@@ -525,7 +604,7 @@ class Store:
                 "SELECT log, found_at, reason, bytes_lost, events_lost, after_sequence,"
                 " before_sequence FROM gaps ORDER BY id"
             )
-            return [Gap(*row) for row in rows]
+            return [checked(Gap, row) for row in rows]
 
     def end_of(self, log: str) -> StorePosition:
         """Return the position after the last stored event of a log."""
@@ -533,15 +612,49 @@ class Store:
             row = self._db.execute("SELECT id FROM logs WHERE path = ?", (log,)).fetchone()
             return self._position(row[0]) if row else STORE_START
 
+    def news(self, after: Mapping[str, StorePosition]) -> list[LogNews]:
+        """Return the logs, by name, with events behind the positions that a reader has reached.
+
+        Of each log only its last two pieces are looked up, however many there are.
+        """
+        with self._translated():
+            ends = self._db.execute(
+                "SELECT logs.id, path, access_point, pieces.id, pieces.events, (SELECT max(id)"
+                " FROM pieces AS earlier WHERE earlier.log = logs.id AND earlier.id < pieces.id)"
+                " FROM logs JOIN pieces ON pieces.id ="
+                " (SELECT max(id) FROM pieces AS last WHERE last.log = logs.id) ORDER BY path"
+            )
+            news = []
+            for number, log, access_point, _, events, previous in ends:
+                position = after.get(log, STORE_START)
+                if position == (previous or 0, events):
+                    continue
+                row = self._db.execute(
+                    "SELECT first_us, events FROM pieces WHERE log = ? AND id > ?"
+                    " ORDER BY id LIMIT 1",
+                    (number, position[0]),
+                ).fetchone()
+                news.append(LogNews(log, access_point, *(row or (None, 0))))
+            return news
+
+    def has_other_logs(self, log: str) -> bool:
+        """Tell whether the store has a log besides this one."""
+        return bool(self.rows("SELECT 1 FROM logs WHERE path <> ? LIMIT 1", (log,)))
+
     def pieces(self, after: int = 0, log: str | None = None) -> Iterator[Piece]:
         """Yield the stored pieces in the order they were stored, one in memory at a time.
 
         The last piece of a log may still grow: to read it again, pass the id before its own.
         """
+        # With its number a log's pieces are found by their index, without a look at the others.
+        numbers = [] if log is None else self.rows("SELECT id FROM logs WHERE path = ?", (log,))
+        if log is not None and not numbers:
+            return
+        chosen = "" if log is None else "pieces.log = ? AND "
+        values = [number for (number,) in numbers]
         while True:
             pieces = self._piece_rows(
-                "pieces.id > ? AND (? IS NULL OR logs.path = ?) ORDER BY pieces.id LIMIT 1",
-                (after, log, log),
+                f"{chosen}pieces.id > ? ORDER BY pieces.id LIMIT 1", (*values, after)
             )
             if not pieces:
                 return
@@ -612,7 +725,21 @@ _COLUMN_TYPES = (
 
 
 def _cursor(row: Sequence[Any]) -> Cursor:
-    return Cursor(*row)
+    return checked(Cursor, row)
+
+
+def _event_counts(rows: Iterable[tuple[Any, Any]]) -> dict[int, int]:
+    counts = checked_counts(rows, int)
+    if any(not 0 <= kind <= MAX_TYPE for kind in counts):
+        raise DamagedValue(f"{max(counts, key=abs)} as an event type")
+    return counts
+
+
+def microseconds(value: object) -> int:
+    """Return a time in microseconds; no date can show what is outside of the years 1 to 9999."""
+    if not isinstance(value, int) or not FIRST_MOMENT <= value / 1e6 <= LAST_MOMENT:
+        raise DamagedValue(f"{value!r:.40} as a time")
+    return value
 
 
 def _values(record: Cursor | Gap) -> tuple[Any, ...]:
@@ -642,7 +769,7 @@ def _decode(base: int, packed: bytes, text: bytes) -> EventColumns:
     try:
         raw, data = expand(packed), expand(text)
     except zstandard.ZstdError as error:
-        raise _DamagedPiece(str(error)) from error
+        raise DamagedValue(str(error)) from error
     count = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _COLUMN_TYPES)
     columns: dict[str, Any] = {}
     at = 0
@@ -705,11 +832,8 @@ def _create_private(path: Path) -> None:
 
 def _explain(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> AdviceError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-    if damaged or isinstance(error, UnicodeDecodeError):
-        return StoreDamaged(
-            f"{path}: not a store, or damaged ({error}); move it away and gather the logs again"
-        )
+    if is_damage(error):
+        return StoreDamaged(damage_message(path, error))
     if code == sqlite3.SQLITE_FULL:
         return StoreUnreachable(
             f"{path}: the disk is full; nothing was lost or partly written: free some space, "

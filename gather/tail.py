@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from condor_advice.gather.look import (
     OpenFile,
     UnreadableLog,
     close_all,
+    has_rotations,
     look,
     why,
 )
@@ -108,6 +110,7 @@ class LogTail:
         self._last: OpenFile | None = None  # the file finished last; it may get a late event
         self.gaps: list[Gap] = []  # recorded since this object was created
         self._quiet: tuple[int, float] = (-1, 0.0)  # size of the file, and since when
+        self._stamp: list[int] | None = None  # of the file before its last block was read
         cursor = store.cursor(self.log)
         self._position = position_of(cursor) if cursor else None
         self._reader = reader_state_of(cursor) if cursor else ReaderState()
@@ -348,6 +351,7 @@ class LogTail:
             assert self._position is not None
             position = self._position
             lead = position.tail_length
+            self._stamp = _stamp_of(os.fstat(self._fd))
             # Read a little more, so that the reader need not copy the block to pad it.
             data = os.pread(self._fd, lead + want + PADDING, position.offset - lead)
             if len(data) < lead or digest(data[:lead]) != position.tail:
@@ -427,7 +431,9 @@ class LogTail:
         self, columns: EventColumns | None, position: Position, gaps: Sequence[Gap]
     ) -> None:
         """Store the events and the cursor after them in one transaction."""
-        cursor = cursor_of(self.log, self._access_point, position, self._reader, self._rotations)
+        cursor = cursor_of(
+            self.log, self._access_point, position, self._reader, self._rotations, self._stamp
+        )
         self._store.append(columns, cursor, gaps)
         self._position = position
         self.gaps += gaps
@@ -539,12 +545,14 @@ def cursor_of(
     position: Position,
     reader: ReaderState,
     rotations: bool = True,
+    stamp: list[int] | None = None,
 ) -> Cursor:
     """Return a position as a cursor for the store."""
     mark, header = position.mark, position.header
     state = {
         "reader": reader.to_json(),
         "rotations": rotations,
+        "stamp": stamp,
         "start": mark.start,
         "id": mark.id,
         "header": asdict(header) if header else None,
@@ -565,6 +573,34 @@ def cursor_of(
         sequence=header.sequence if header else None,
         read_at=time.time(),
     )
+
+
+def _stamp_of(status: os.stat_result) -> list[int]:
+    """Return what changes whenever a file is written to, replaced or renamed."""
+    return [
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    ]  # fmt: skip
+
+
+def is_unchanged(cursor: Cursor) -> bool:
+    """Tell from file names and their status alone that a log has nothing new.
+
+    False means that nothing is known: the log has to be opened.
+    """
+    with _readable(cursor) as state:
+        stamp, done = state.get("stamp"), state["done"]
+    if stamp is None or done:
+        return False
+    try:
+        status = os.stat(cursor.log)
+        return (
+            _stamp_of(status) == stamp
+            and status.st_size == cursor.offset
+            and stat.S_ISREG(status.st_mode)
+            and not has_rotations(cursor.log)
+        )
+    except OSError:
+        return False
 
 
 def _signed(number: int) -> int:

@@ -9,6 +9,9 @@ key and by the order in which they became known, each with the counts up to it. 
 ("how many in the hour before?") is the difference of two rows, found by binary search, for
 all questions of a batch at once. Counts are whole numbers: no answer depends on how the
 events were cut into batches. Rows older than the longest window go, except each key's last.
+
+In a storm of holds a day has more facts than memory should. So a window never reaches further
+back than WINDOW_FACTS facts of the whole pool, however short that is.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ FORGET_CLUSTER_SECONDS = 3 * 86400
 _FIRST_SECOND = -(1 << 34)
 _ORDER_BITS = 36  # of the second or the sequence number, below the key
 _NEVER = (1 << 32) - 1
+WINDOW_FACTS = 1 << 17  # of holds, and as many of what jobs do anyway
 MOST_SPAN = 1 << 18  # of keys that are looked up in a table
 
 
@@ -134,15 +138,25 @@ class FactTable:
             last_sequence = np.where(carry, self._last_sequence(old), last_sequence)
         return count, last, last_sequence
 
-    def ask(self, key: Ints, sequence: Ints, second: Ints) -> Answer:
-        """Answer for each key as of the event with this sequence number, that one included."""
+    def window_edge(self, sequence: Ints) -> Ints | None:
+        """Return up to which event facts are too many ago, for a table with one key; None: none."""
+        if len(self) <= WINDOW_FACTS:
+            return None
+        row = np.searchsorted(self.sequence, sequence, side="right") - 1 - WINDOW_FACTS
+        return np.where(row >= 0, self.sequence[np.maximum(row, 0)], -1)
+
+    def ask(self, key: Ints, sequence: Ints, second: Ints, edge: Ints | None = None) -> Answer:
+        """Answer for each key as of the event with this sequence number, that one included.
+
+        What was known at the event `edge` is in no window.
+        """
         row, known = self._row_at(key, sequence, second)
         some = known[:, None]
         total = np.where(some, self._take(self.count, row), 0)
         last = np.where(some, self._last(row), -1)
         last_sequence = np.where(some, self._last_sequence(row), -1)
         assert total.shape == (len(key), len(self.facts))
-        recent = self._recent(key, second, row, known, total)
+        recent = self._recent(key, second, row, known, total, edge)
         return Answer(total, last, last_sequence, recent)
 
     def recent_in_order(
@@ -163,10 +177,17 @@ class FactTable:
         begins = np.flatnonzero(np.r_[True, second[1:] != second[:-1]])
         lengths = np.diff(begins, append=len(second))
         distinct = second[begins]
+        edge = self.window_edge(sequence)
+        if edge is not None:
+            edge = np.searchsorted(self.sequence, edge, side="right") - 1
+            # The edge moves with each event.
+            begins, lengths, distinct = np.arange(len(second)), np.ones(len(second), int), second
         starts: dict[str, tuple[Ints, Bools | None]] = {}
         for window in dict.fromkeys(window for window, _ in asked):
             since = np.maximum(distinct - CONTEXT_WINDOWS[window], 0)
             start = np.searchsorted(self.second, since, side="right") - 1
+            if edge is not None:
+                start = np.maximum(start, edge)
             counted = None
             if not unbroken:
                 begin = np.repeat(np.maximum(start, 0), lengths)
@@ -194,15 +215,21 @@ class FactTable:
         return row, known
 
     def _recent(
-        self, key: Ints, second: Ints, row: Ints, known: Bools, total: Ints
+        self, key: Ints, second: Ints, row: Ints, known: Bools, total: Ints, edge: Ints | None
     ) -> dict[str, Ints]:
         """Return the counts within each window, where `total` is all up to `row`."""
         asked = np.maximum(key, 0)
         timed = (self.key.astype(np.int64) << _ORDER_BITS) + self.second
+        far = None
+        if edge is not None:
+            ordered = (self.key.astype(np.int64) << _ORDER_BITS) + self.sequence
+            far = np.searchsorted(ordered, (asked << _ORDER_BITS) + edge, side="right") - 1
         recent = {}
         for name in self.windows:
             since = (asked << _ORDER_BITS) + np.maximum(second - CONTEXT_WINDOWS[name], 0)
             start = np.searchsorted(timed, since, side="right") - 1
+            if far is not None:
+                start = np.maximum(start, far)
             start, earlier = self._same_key(start, asked, key)
             # A row from before the key was forgotten is not part of today's counts.
             behind = np.minimum(start + 1, row)
@@ -227,12 +254,15 @@ class FactTable:
     def _last_sequence(self, row: Ints) -> Ints:
         return _before(self._take(self.ago_sequence, row), self._take(self.sequence, row))
 
-    def forget(self, now: int) -> Small:
-        """Drop what no question can reach any more; return the keys that are left, in order."""
+    def forget(self, now: int, edge: int = -1) -> Small:
+        """Drop what no question can reach any more; return the keys that are left, in order.
+
+        Facts from before the event `edge` are in no window.
+        """
         if len(self.key):
             final = np.r_[self.key[1:] != self.key[:-1], True]
             # The last row before the window opens is what the window's counts start from.
-            old = self.second < now - self.longest
+            old = (self.second < now - self.longest) | (self.sequence < edge)
             next_old = np.r_[old[1:], False] & ~final
             kept = ~(old & next_old)
             kept &= self.second >= now - self.forget_seconds - self.longest
@@ -304,10 +334,14 @@ class ContextLevel:
         self.places = np.insert(self.places, place[new], fresh)
         self.next_key += len(fresh)
 
-    def forget(self, now: int) -> None:
+    def forget(self, now: int, hold_edge: int, traffic_edge: int) -> None:
         """Drop old facts, and keys that have none left; close the gaps in their numbers."""
-        tables = [table for table in (self.holds, self.traffic) if table is not None]
-        alive = distinct(np.concatenate([table.forget(now) for table in tables]))
+        left = [self.holds.forget(now, hold_edge)]
+        tables = [self.holds]
+        if self.traffic is not None:
+            left.append(self.traffic.forget(now, traffic_edge))
+            tables.append(self.traffic)
+        alive = distinct(np.concatenate(left))
         if len(alive) > 0.7 * len(self.keys):
             return
         kept = np.isin(self.places, alive)
@@ -361,19 +395,29 @@ class Context:
         self, keys: Mapping[str, Ints], sequence: Ints, second: Ints
     ) -> dict[str, tuple[Answer, Answer | None]]:
         """Answer for all levels, as of these events, themselves included."""
+        pool = self.levels["pool"]
+        assert pool.traffic is not None
+        hold_edge = pool.holds.window_edge(sequence)
+        traffic_edge = pool.traffic.window_edge(sequence)
         answers = {}
         for name, level in self.levels.items():
             number = level.numbers(keys[name])
             traffic = None
             if level.traffic is not None:
-                traffic = level.traffic.ask(number, sequence, second)
-            answers[name] = level.holds.ask(number, sequence, second), traffic
+                traffic = level.traffic.ask(number, sequence, second, traffic_edge)
+            answers[name] = level.holds.ask(number, sequence, second, hold_edge), traffic
         return answers
 
     def forget(self, now: int) -> None:
         """Drop what no question can reach any more."""
+        pool = self.levels["pool"]
+        assert pool.traffic is not None
+        edges = [
+            int(table.sequence[-1 - WINDOW_FACTS]) if len(table) > WINDOW_FACTS else -1
+            for table in (pool.holds, pool.traffic)
+        ]
         for level in self.levels.values():
-            level.forget(now)
+            level.forget(now, *edges)
 
     def __len__(self) -> int:
         """Count the rows kept."""

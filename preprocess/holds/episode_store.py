@@ -19,17 +19,17 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from condor_advice.gather.errors import AdviceError
 from condor_advice.gather.events import JobId
-from condor_advice.gather.store import Store
+from condor_advice.gather.store import Store, microseconds
 from condor_advice.preprocess.holds.facts import (
     CHUNK,
     END,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from condor_advice.preprocess.holds.stream import EpisodeBatch, EpisodeStream, Finished
     from condor_advice.preprocess.holds.timeline import Timeline
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
@@ -189,6 +191,18 @@ class _Memory:
         self._db.execute("COMMIT")
 
 
+def _decoded(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Report what a method of KeptEpisodes cannot decode as damage of its store."""
+
+    @wraps(method)
+    def decode(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        kept = cast(KeptEpisodes, args[0])
+        with nullcontext() if kept._store is None else kept._store.decoding():
+            return method(*args, **kwargs)
+
+    return decode
+
+
 class KeptEpisodes:
     """The kept hold episodes of a store, or of a timeline that no store has."""
 
@@ -245,6 +259,11 @@ class KeptEpisodes:
             self.behind = stop() or (timeline.settled and time.monotonic() > late)
             return self.behind
 
+        def stopped() -> bool:
+            self.behind = self.behind or stop()
+            return self.behind
+
+        timeline.stop = stopped
         return self._write_all(stream, timeline, final, end)
 
     def _write_all(
@@ -446,6 +465,7 @@ class KeptEpisodes:
         return bool(self._tables.rows("SELECT 1 FROM sqlite_master WHERE name = 'kept_pass'"))
 
     @cached_property
+    @_decoded
     def ready(self) -> bool:
         """Tell whether there is anything kept that this version can read."""
         if not self._has_tables():
@@ -454,6 +474,7 @@ class KeptEpisodes:
         return bool(saved) and saved[0][0].split(" ")[0] == str(KEPT_VERSION)
 
     @cached_property
+    @_decoded
     def _shape(self) -> tuple[tuple[str, ...], int]:
         [[names, width]] = self._tables.rows("SELECT features, step_width FROM kept_pass")
         return tuple(json.loads(names)), int(width)
@@ -463,18 +484,21 @@ class KeptEpisodes:
         """Names of the features, in their order."""
         return self._shape[0]
 
+    @_decoded
     def taken_up(self) -> tuple[float | None, float]:
         """Return when the last event happened that was taken up, and when that was done."""
         [[last, at]] = self._tables.rows("SELECT last_us, taken_up_at FROM kept_pass")
         return None if last is None else last / 1e6, float(at)
 
     @cached_property
+    @_decoded
     def last_us(self) -> int | None:
         """When the last event happened that was taken up, in microseconds."""
         [[last]] = self._tables.rows("SELECT last_us FROM kept_pass")
         return None if last is None else int(last)
 
     @cached_property
+    @_decoded
     def access_points(self) -> dict[int, str]:
         """The access points by their number."""
         names = self._tables.rows("SELECT id, name FROM kept_names WHERE kind = 'access_point'")
@@ -538,6 +562,7 @@ class KeptEpisodes:
         """Tell whether the events say whose jobs they are of."""
         return bool(self._tables.rows("SELECT 1 FROM kept_names WHERE kind = 'owner' LIMIT 1"))
 
+    @_decoded
     def latest_of(self, jobs: Iterable[JobId]) -> dict[JobId, KeptEpisode]:
         """Return the last hold of each of these jobs that has any."""
         asked: dict[int, JobId] = {}
@@ -554,6 +579,7 @@ class KeptEpisodes:
                 episodes[asked[int(job_number(points[0], one.job.cluster, one.job.proc))]] = one
         return episodes
 
+    @_decoded
     def memory_of_kin(self, kin: Sequence[int]) -> Floats:
         """Return the memory that a job's kin used that succeeded, MB; of the first that has any."""
         for key in kin:
@@ -586,6 +612,7 @@ class KeptEpisodes:
         """
         return self.memory_of_kin([OVERRUN])
 
+    @_decoded
     def since_newest(self, count: int) -> float | None:
         """Return since when there are so many holds, to ask `samples` for no more; None: fewer."""
         times = self._tables.rows(
@@ -593,6 +620,7 @@ class KeptEpisodes:
         )
         return times[0][0] / 1e6 if times else None
 
+    @_decoded
     def samples(self, since: float | None = None, until: float | None = None) -> Samples:
         """Return the episodes held in [since, until), as the pass gives them."""
         from condor_advice.preprocess.holds.samples import Samples
@@ -630,6 +658,7 @@ class KeptEpisodes:
             self._ends(low, high),
         )
 
+    @_decoded
     def facts(self, since: int | None = None) -> Facts:
         """Return the facts of the latest episodes, and of all from number `since` on."""
         [[last]] = self._tables.rows("SELECT coalesce(max(chunk), 0) FROM kept_facts")
@@ -648,6 +677,7 @@ class KeptEpisodes:
 
         return KnownFacts(self.facts(), self.ends_of)
 
+    @_decoded
     def ends_of(self, clusters: Iterable[int], most: int) -> Ends:
         """Return how jobs of clusters ended that were never held, in order.
 
@@ -663,6 +693,7 @@ class KeptEpisodes:
         ends = unpack_ends(rows)
         return ends[np.argsort(ends["sequence"])]
 
+    @_decoded
     def _ends(self, low: int, high: int) -> Ends:
         """Return how jobs ended in [low, high) that were never held, in order."""
         rows = self._tables.rows("SELECT cluster, sequence, ends FROM kept_ends ORDER BY id")
@@ -674,6 +705,7 @@ class KeptEpisodes:
         numbers = self._points_called(access_point)
         return [int(job_number(number, cluster, proc)) for number in numbers]
 
+    @_decoded
     def _points_called(self, name: str | None) -> list[int]:
         """Return the access points that a name may mean: `ap1` is `ap1.example.org`, too."""
         known = self.access_points
@@ -688,6 +720,7 @@ class KeptEpisodes:
             if full.split("@")[-1] == host or full.split("@")[-1].startswith(f"{host}.")
         ]
 
+    @_decoded
     def _select(self, where: str, values: Sequence[object]) -> list[KeptEpisode]:
         columns = ", ".join(f"kept_episodes.{name}" for name in _COLUMNS)
         rows = self._tables.rows(
@@ -719,7 +752,7 @@ class KeptEpisodes:
             job=job,
             kin=(kin, row["batch"]) if row["batch"] else (kin,),
             number=row["number"],
-            time_us=row["time"],
+            time_us=microseconds(row["time"]),
             sequence=row["sequence"],
             code=row["code"] if told else None,
             subcode=row["subcode"] if told else None,
@@ -730,8 +763,8 @@ class KeptEpisodes:
             owner=row["owner_name"] or "",
             reason=row["reason"],
             outcome=row["outcome"],
-            released_us=row["released"] if row["released"] >= 0 else None,
-            decided_us=row["decided"] if row["decided"] >= 0 else None,
+            released_us=microseconds(row["released"]) if row["released"] >= 0 else None,
+            decided_us=microseconds(row["decided"]) if row["decided"] >= 0 else None,
             features=features,
             steps=steps,
         )
@@ -814,9 +847,11 @@ def pack_steps(steps: Floats, offsets: Ints) -> list[bytes]:
 def unpack_steps(packed: Sequence[bytes], lengths: Sequence[int], width: int) -> Floats:
     """Return the steps of all episodes, one after the other; axes: (step, feature)."""
     size = (width + 7) // 8
+    pairs = list(zip(packed, lengths, strict=True))
+    if any(not 0 <= n * size <= len(one) for one, n in pairs):
+        raise ValueError("steps are cut short")
     words = np.zeros((sum(lengths), width), np.uint32)
     if len(packed):
-        pairs = list(zip(packed, lengths, strict=True))
         masks = np.frombuffer(b"".join(one[: n * size] for one, n in pairs), np.uint8)
         bits = np.unpackbits(masks.reshape(-1, size), axis=1, count=width).view(bool)
         words[bits] = np.frombuffer(b"".join(one[n * size :] for one, n in pairs), np.uint32)

@@ -15,8 +15,9 @@ from condor_advice.preprocess.holds.episode_store import KeptEpisodes
 # share of the time.
 KEEP_SECONDS = 2.0
 KEEP_SHARE = 0.05
-# Grace period after a stop signal, and the longest that followed logs wait for the pass.
-GRACE_SECONDS = 3.0
+# The longest that followed logs wait for the pass, and that it goes on after a stop signal.
+TURN_SECONDS = 3.0
+GRACE_SECONDS = 1.0
 MANY_EVENTS = 50_000
 # Of one log that is read from beginning to end, this much is taken up at a time.
 TURN_BYTES = 8 << 20
@@ -44,13 +45,13 @@ class EpisodeKeeper:
         Return after how many seconds to call again even if no event arrives.
         """
         began = time.monotonic()
-        events = sum(self._store.counts_by_type().values())
+        events = self._store.events_added
         if not final and (events == self._events or began < self._next):
             return None if events == self._events else self._next - began
         if events - self._events > MANY_EVENTS:
             give_back_memory()  # the blocks that were read; the pass needs other arrays
         # Logs need not wait for a long pass: they are read in between, before they rotate away.
-        if not self._take_up(final, math.inf if final else GRACE_SECONDS):
+        if not self._take_up(final, math.inf if final else TURN_SECONDS):
             return 0.0
         ended = time.monotonic()
         self._next = ended + max(KEEP_SECONDS, (ended - began) / KEEP_SHARE)
@@ -59,7 +60,7 @@ class EpisodeKeeper:
     def _take_up(self, final: bool, seconds: float) -> bool:
         """Run the pass; return whether it took up everything."""
         began = time.monotonic()
-        events = sum(self._store.counts_by_type().values())
+        events = self._store.events_added
         self._episodes.take_up(
             final=final,
             # A stop signal need not wait for a long pass: the next process goes on with it.

@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import os
+import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -90,6 +91,10 @@ SILENCE_US = 30 * 86400 * 1_000_000
 # A report of the image size between two others goes once the next is this much younger; a
 # second copy of it from another log has come by then.
 SETTLED_US = 60 * 1_000_000
+# A batch is worked off in portions if its jobs have more steps than this.
+PORTION_ROWS = 80_000
+SMALLEST_PORTION = 2048
+FACTS_FORGOTTEN_LATE = 200_000  # rows of the context that may be too many
 
 EPISODE = np.dtype(
     [
@@ -192,16 +197,32 @@ class EpisodeStream:
         self.episodes = 0
         self.now = -(1 << 62)
         self._pruned_rows = 0
+        self._pruned_facts = 0
 
     def run(self, timeline: Timeline) -> Iterator[EpisodeBatch]:
         """Work off a timeline whose names are this stream's own."""
         assert timeline.names is self.names
         before = timeline.counts()
         for batch in timeline.batches():
-            result = self.advance(batch)
-            self.counts.update(timeline.counts() - before)
-            before = timeline.counts()
-            yield result
+            portions = self._portions(batch)
+            while portions:
+                result = self.advance(portions.pop(0))
+                self.counts.update(timeline.counts() - before)
+                before = timeline.counts()
+                timeline.in_portions = bool(portions)
+                yield result
+
+    def _portions(self, batch: Steps) -> list[Steps]:
+        """Return a batch in parts, if its jobs have so many steps that all need much memory."""
+        if len(self.live) + len(self.unheld) <= PORTION_ROWS:
+            return [batch]
+        rows = self.live.count(batch["job"]) + self.unheld.steps.count(batch["job"])
+        count = min(rows // PORTION_ROWS + 1, len(batch) // SMALLEST_PORTION + 1)
+        if count == 1:
+            return [batch]
+        return [
+            take_steps(batch, places) for places in np.array_split(np.arange(len(batch)), count)
+        ]
 
     def advance(self, batch: Steps) -> EpisodeBatch:
         """Take up the next events; return what they tell. The stream keeps the array."""
@@ -602,12 +623,14 @@ class EpisodeStream:
             kept = life == np.repeat(life[last], np.diff(last, prepend=-1))
             rows = rows if kept.all() else take_steps(rows, kept)
         self.live.put(rows)
+        if len(self.context) > self._pruned_facts + FACTS_FORGOTTEN_LATE:
+            self._forget_facts()
         if len(self.live) + len(self.unheld) < 1.5 * self._pruned_rows + 10_000:
             return
         self.live.keep(self._not_over)
         self.unheld.keep(self._not_over, self._useless)
         self._pruned_rows = len(self.live) + len(self.unheld)
-        self.context.forget(int(seconds(np.array(self.now))))
+        self._forget_facts()
         frame = self.now - self.spec.frame_seconds * 1_000_000
         self.recent = self.recent[self.recent["clock"] >= frame]
         clusters = np.r_[
@@ -617,6 +640,10 @@ class EpisodeStream:
         ]
         kept = among(np.fromiter(self.owners, np.int64, len(self.owners)), clusters).tolist()
         self.owners = dict(itertools.compress(self.owners.items(), kept))
+
+    def _forget_facts(self) -> None:
+        self.context.forget(int(seconds(np.array(self.now))))
+        self._pruned_facts = len(self.context)
 
     def _not_over(self, steps: Steps) -> Bools:
         """Tell which steps are of jobs of which there may still be news."""
@@ -644,8 +671,6 @@ class EpisodeStream:
         import zstandard
 
         arrays: dict[str, Any] = {"recent": self.recent}
-        arrays.update((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
-        arrays.update((f"unheld.{n}", s) for n, s in enumerate(self.unheld.steps.chunks()))
         plain: dict[str, Any] = {
             "version": STATE_VERSION,
             "spec": _spec_values(self.spec),
@@ -679,7 +704,9 @@ class EpisodeStream:
                 cast(IO[bytes], _Unseekable(compressed)), "w", zipfile.ZIP_STORED
             ) as archive,
         ):
-            for name, array in arrays.items():
+            live = ((f"live.{n}", steps) for n, steps in enumerate(self.live.chunks()))
+            unheld = ((f"unheld.{n}", s) for n, s in enumerate(self.unheld.steps.chunks()))
+            for name, array in itertools.chain(arrays.items(), live, unheld):
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -699,12 +726,14 @@ class EpisodeStream:
         """Read back what `dump` wrote; what is no such thing raises a ValueError or KeyError."""
         import zstandard
 
-        compressed = file.read_bytes() if isinstance(file, Path) else file.read()
+        compressed = io.BytesIO(file.read_bytes()) if isinstance(file, Path) else file
         try:
-            with zstandard.ZstdDecompressor().stream_reader(compressed) as reader:
-                archive = io.BytesIO(reader.readall())
-            with np.load(archive, allow_pickle=False) as arrays:
-                return cls._restore(arrays, spec)
+            # A large state is read from a file, array by array.
+            with tempfile.SpooledTemporaryFile(max_size=MOST_STATE_IN_MEMORY) as archive:
+                zstandard.ZstdDecompressor().copy_stream(compressed, archive)
+                archive.seek(0)
+                with np.load(archive, allow_pickle=False) as arrays:
+                    return cls._restore(arrays, spec)
         except (EOFError, zipfile.BadZipFile, zstandard.ZstdError) as error:
             raise ValueError(f"damaged: {error}") from error
 
@@ -736,7 +765,8 @@ class EpisodeStream:
         return stream, {log: (piece, done) for log, (piece, done) in plain["after"].items()}
 
 
-STATE_VERSION = 7
+STATE_VERSION = 8
+MOST_STATE_IN_MEMORY = 16 << 20
 
 
 class _Unseekable:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +48,9 @@ BATCH_STEPS = 1 << 15  # of one log; small batches cost more than they save
 # this is a clock that was set back.
 CLOCK_STEP_US = 3600 * 1_000_000
 MAX_CLOCK_STEPS = 64  # per block; a block with more has no order worth following
+
+
+_EVER = -(1 << 62)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ class LogSource:
     clock: LogClock = field(default_factory=LogClock)
     buffer: Steps = field(default_factory=empty_steps)
     ended: bool = False
+    since: int = _EVER  # the clock shows no less at the log's next event
+    events: int = 0  # that are expected next
 
     def load(self, names: Names) -> bool:
         """Read more blocks into the buffer, some at a time; tell whether there were any."""
@@ -120,6 +125,9 @@ class Timeline:
     def __init__(self, sources: Iterable[LogSource], names: Names | None = None) -> None:
         self.sources = list(sources)
         self.names = names or Names()
+        self.in_portions = False  # whether the last batch has been worked off in part only
+        # Asked while logs are opened; ends the batches.
+        self.stop: Callable[[], bool] = lambda: False
 
     def counts(self) -> Counter[str]:
         """Return what was odd about the logs' clocks."""
@@ -127,42 +135,68 @@ class Timeline:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was read has been yielded, so that another timeline can go on here."""
-        return not any(len(source.buffer) for source in self.sources)
+        """Whether all that was read has been worked off, so that another timeline can go on."""
+        return not self.in_portions and not any(len(source.buffer) for source in self.sources)
 
     def batches(self) -> Iterator[Steps]:
-        """Yield steps; batches differ in size and their borders have no meaning."""
+        """Yield steps; batches differ in size and their borders have no meaning.
+
+        A log is opened when its first event may be next: of thousands few are open at a time.
+        """
+        place = {id(source): number for number, source in enumerate(self.sources)}
+        unopened = sorted(self.sources, key=lambda source: source.since, reverse=True)
+        opened: list[LogSource] = []
         while True:
-            for source in self.sources:
+            for source in opened:
                 if not len(source.buffer) and not source.ended:
                     source.load(self.names)
-            waiting = [source for source in self.sources if len(source.buffer)]
-            if not waiting:
+            opened = [source for source in opened if len(source.buffer)]
+            if not opened and not unopened:
                 return
-            if len(waiting) == 1:
-                [only] = waiting
+            if len(opened) == 1 and not unopened:
+                [only] = opened
                 batch, only.buffer = only.buffer, empty_steps()
                 yield batch
                 continue
             # What the next block of any log may still precede has to wait.
-            open_ = [source for source in waiting if not source.ended]
-            horizon = min((int(s.buffer["clock"][-1]) for s in open_), default=None)
+            open_ = [source for source in opened if not source.ended]
+            ends = [int(source.buffer["clock"][-1]) for source in open_]
+            horizon = min([*ends, *(source.since for source in unopened[-1:])], default=None)
             parts = []
-            for source in waiting:
+            for source in opened:
                 upto = (
                     len(source.buffer)
                     if horizon is None
                     else int(np.searchsorted(source.buffer["clock"], horizon))
                 )
-                parts.append(source.buffer[:upto])
-                source.buffer = source.buffer[upto:]
-            batch = join_steps(*parts)
-            if len(batch):
+                if upto:
+                    parts.append(source.buffer[:upto])
+                    source.buffer = source.buffer[upto:]
+            if parts:
+                batch = join_steps(*parts)
                 yield take_steps(batch, np.argsort(batch["clock"], kind="stable"))
+            elif unopened and unopened[-1].since == horizon:
+                opened += self._open_some(unopened)
+                if unopened and self.stop():
+                    return
+                # Events of the same moment come in the order of the logs.
+                opened.sort(key=lambda source: place[id(source)])
             else:
                 for source in open_:
                     if int(source.buffer["clock"][-1]) == horizon:
                         source.load(self.names)
+
+    def _open_some(self, unopened: list[LogSource]) -> list[LogSource]:
+        """Take the logs that begin first, with about a batch of events; read their beginnings."""
+        some: list[LogSource] = []
+        events = 0
+        while unopened and events < BATCH_STEPS and not (some and self.stop()):
+            source = unopened.pop()
+            events += max(1, source.events)
+            while not len(source.buffer) and not source.ended:
+                source.load(self.names)
+            some.append(source)
+        return some
 
 
 def store_timeline(
@@ -176,19 +210,15 @@ def store_timeline(
     `clocks` are the logs' clocks as they were there; both go on with the timeline.
     """
     clocks = {} if clocks is None else clocks
-    cursors = sorted(store.cursors(), key=lambda cursor: cursor.log)
-    return Timeline(
-        [
-            LogSource(
-                c.log,
-                c.access_point,
-                _store_blocks(store, c.log, after),
-                clocks.setdefault(c.log, LogClock()),
-            )
-            for c in cursors
-        ],
-        names,
-    )
+    sources = []
+    for news in store.news({} if after is None else after):
+        clock = clocks.setdefault(news.log, LogClock())
+        since = _EVER if news.first_us is None else max(clock.now, news.first_us + clock.offset)
+        blocks = _store_blocks(store, news.log, after)
+        sources.append(
+            LogSource(news.log, news.access_point, blocks, clock, since=since, events=news.events)
+        )
+    return Timeline(sources, names)
 
 
 def _store_blocks(

@@ -41,10 +41,9 @@ class UnheldJobs:
     def __init__(self, chunks: Iterable[Steps] = ()) -> None:
         self.steps = LiveSteps(chunks)  # of each job's current life; a job's need not be together
         self._brief = LiveSteps(dtype=BRIEF)
-        everything = self.steps.everything()
-        if len(everything):
-            order = stable_order(everything["job"])
-            self._put_brief({name: everything[name][order] for name in _BRIEF_FIELDS})
+        for steps in self.steps.by_job():
+            if len(steps):
+                self._put_brief(brief_columns(steps))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -55,12 +54,9 @@ class UnheldJobs:
             return np.empty(0, np.int64)
         earliest = int(time.min()) // _SECOND * _SECOND
         parts = [np.empty(0, np.int64)]
-        for steps, present in self.steps.views():
-            late = np.flatnonzero((steps["time"] >= earliest) & present)
-            if len(late):
-                recent = take_steps(steps, late)
-                told = among(copy_keys(brief_columns(recent), recent["part"]), keys)
-                parts.append(recent["job"][told])
+        for recent in self.steps.since(earliest):
+            told = among(copy_keys(brief_columns(recent), recent["part"]), keys)
+            parts.append(recent["job"][told])
         return np.concatenate(parts)
 
     def take_out(self, jobs: Ints) -> Steps:
@@ -100,15 +96,9 @@ class UnheldJobs:
         """Drop jobs unless wanted by their brief rows, and the useless steps of those left."""
         self._brief.keep(wanted)
         self.steps.keep_jobs(self._brief.jobs())
-        repeated = 0
-        for steps, present in self.steps.views():
-            kind = steps["kind"]
-            image, ad = (kind == wanted for wanted in _REPEATED)
-            repeated += int(np.count_nonzero((image | ad) & present))
-        if repeated > _MOST_REPEATED * len(self.steps):
-            steps = self.steps.everything()
-            steps = take_steps(steps, stable_order(steps["job"]))
-            self.steps = LiveSteps([take_steps(steps, ~useless(steps))])
+        if self.steps.count_kinds(_REPEATED) > _MOST_REPEATED * len(self.steps):
+            parts = self.steps.by_job()
+            self.steps = LiveSteps(take_steps(steps, ~useless(steps)) for steps in parts)
 
     def jobs(self) -> Ints:
         """Return the jobs that are here."""

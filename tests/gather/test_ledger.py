@@ -141,7 +141,7 @@ def test_no_action_is_begun_that_cannot_be_recorded(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"this is no SQLite file, it is much rather a poem" * 40)
     with pytest.raises(
-        LedgerUnusable, match="cannot read or write the ledger of actions"
+        LedgerUnusable, match="ledger of actions is damaged.*move it away"
     ) as caught:
         Ledger(path)
     assert caught.value.exit_status == 4
