@@ -27,7 +27,7 @@ from condor_advice.gather.errors import AdviceError
 # Folders of the package that nodes import from.
 _FOLDERS = ("gather", "preprocess", "model", "dag")
 _DATE = (2020, 1, 1, 0, 0, 0)  # a fixed date, so that equal files give equal archives
-_KEPT = (".py", ".json", ".toml", ".typed")
+_KEPT = (".py", ".json", ".npz", ".toml", ".typed")
 # Left out of the standard library and of packages: tests, headers and build tools.
 _LEFT_OUT = re.compile(
     r"(^|/)(__pycache__|tests?|idlelib|turtledemo|ensurepip|lib2to3|tkinter|site-packages"

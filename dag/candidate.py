@@ -59,7 +59,7 @@ def build(data_file: Path, task: Mapping[str, Any], lineage: Mapping[str, Any], 
     The test split is used only once, for the manifest's figures.
     """
     whole, rows = HeldData.load_with_parts(data_file)
-    settings = held_train.HeldSettings(seed=int(task["seeds"][0]))
+    settings = held_train.HeldSettings(parts=held_train.PART_NAMES, seed=int(task["seeds"][0]))
     settings = replace(settings, by_part={"lstm": settings_of(dict(task))})
     settings = settings.change_all(seed=settings.seed, threads=int(task["threads"]))
     trained = held_train.train(whole.take(before_test(whole, rows)), settings)

@@ -77,6 +77,7 @@ _TIMES = frozenset(
     {
         "QDate", "EnteredCurrentStatus", "JobCurrentStartDate", "JobStartDate",
         "JobCurrentStartExecutingDate", "JobCurrentStartTransferInputDate", "LastMatchTime",
+        "TimerRemove",
         "StageInFinish", "EpochWriteDate", "ShadowBday", "CompletionDate", "AdviceAt",
     }
 )  # fmt: skip

@@ -197,7 +197,7 @@ def test_a_hold_reason_takes_one_entry(copy: Copy) -> None:
     assert not advice["sure"]
     assert (advice["verdict"], advice["because_id"]) == ("FIX", "repair_first")
     assert advice["remedy"]["text"].startswith("request no GPU, or start")
-    assert advice["remedy"]["commands"] == [f"condor_release {advice['job']}"]
+    assert advice["remedy"]["commands"] == []  # a person changes the job first
     assert "40 gpu_idle" in copy.run("-m", "condor_advice.preprocess.holds.dictionary")
 
 
@@ -276,11 +276,11 @@ def test_a_network_takes_one_file_and_its_registration(copy: Copy) -> None:
         "settings = HeldSettings(parts=('rules', 'mlp'), feature_sets=('few',))\n"
         "trained = train(held_world(400), settings, 'with-mlp')\n"
         "manifest = save(trained, Path('with-mlp'), settings, {})\n"
-        "print(HeldSettings().parts[-1], 'mlp.npz' in manifest.files)\n"
+        "print('mlp' in HeldSettings().parts, 'mlp.npz' in manifest.files)\n"
         "print(manifest.settings['mlp']['hidden'])\n"
         "print(trained.model.predict(Inputs.of(held_world(50, seed=3))).p_success.tolist())",
     ).splitlines()
-    assert trained[:2] == ["mlp True", "8"]
+    assert trained[:2] == ["True True", "8"]
     loaded = copy.run(
         "-c",
         "import sys\n"

@@ -109,10 +109,10 @@ def _settings(
     parts: str, propensity: bool, risk: float, epochs: int, seed: int, threads: int
 ) -> HeldSettings:
     from condor_advice.gather.errors import UsageError
-    from condor_advice.model.held.train import PART_NAMES, HeldSettings
+    from condor_advice.model.held.train import DEFAULT_PARTS, PART_NAMES, HeldSettings
 
     named = tuple(part.strip() for part in parts.split(",") if part.strip())
-    chosen = named if parts else PART_NAMES
+    chosen = named if parts else DEFAULT_PARTS
     unknown = [part for part in chosen if part not in PART_NAMES]
     if unknown or not chosen:
         raise UsageError(f"--parts {parts}: choose from {', '.join(PART_NAMES)}")

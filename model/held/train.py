@@ -24,7 +24,7 @@ from condor_advice.model.held.data import HeldData
 from condor_advice.model.held.derived_columns import SETS, ReasonRates
 from condor_advice.model.held.drift import Observed
 from condor_advice.model.held.model import HeldModel
-from condor_advice.model.held.parts import MODULES, Fitted, Part, kind_of
+from condor_advice.model.held.parts import ADDED_LATER, MODULES, ON_REQUEST, Fitted, Part, kind_of
 from condor_advice.model.held.training_rows import ONLY_LEARNED, Say, Training, folds_of
 from condor_advice.model.metrics import OF_PROBABILITIES, figures
 from condor_advice.model.registry import manifest
@@ -35,7 +35,8 @@ from condor_advice.preprocess.holds.tensors import TensorSpec
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-PART_NAMES = ("rules", "linear", "trees", "evidence")
+PART_NAMES = tuple(name for name in MODULES if name not in ADDED_LATER)
+DEFAULT_PARTS = tuple(name for name in PART_NAMES if name not in ON_REQUEST)
 # Full propensity weights leave a third of the effective sample size: enough to fit the stack, too
 # little to train parts. Chosen among 0, 1/4 and 1/2 by the weighted log loss out of fold.
 _PARTS_POWER = 0.25
@@ -46,7 +47,7 @@ _LEAST_WEIGHT = 0.02  # in the stack; a part with less is left out of the model
 class HeldSettings:
     """How to train a model. The seed fixes all random choices."""
 
-    parts: tuple[str, ...] = PART_NAMES
+    parts: tuple[str, ...] = DEFAULT_PARTS
     by_part: Mapping[str, Any] = field(default_factory=dict)  # parts without defaults
     feature_sets: tuple[str, ...] = tuple(SETS)  # to try; the better one is kept
     # Both correct for people's choices. Trained on recordings with owners and evaluated on one in

@@ -22,6 +22,7 @@ from condor_advice.dag.scripts import EXIT_HOPELESS
 from condor_advice.lab.recording import unpack
 from condor_advice.lab.truth import in_order
 from condor_advice.model.held.data import HeldData
+from condor_advice.model.held.evidence_rows import EvidenceTensors
 from condor_advice.model.held.load import log_chains
 from condor_advice.preprocess.holds.labels import NO_LABEL
 
@@ -31,6 +32,9 @@ def assert_same(sweep: HeldData, train: HeldData) -> None:
         ours, theirs = getattr(sweep, field.name), getattr(train, field.name)
         if field.name == "sources":
             assert ours == theirs
+        elif isinstance(ours, EvidenceTensors):
+            for part in fields(EvidenceTensors):
+                assert np.array_equal(getattr(ours, part.name), getattr(theirs, part.name))
         else:
             equal_nan = np.asarray(ours).dtype.kind == "f"
             assert np.array_equal(ours, theirs, equal_nan=equal_nan), field.name

@@ -33,10 +33,14 @@ MODULES: dict[str, str] = {
     "rules": "condor_advice.model.held.parts.rules",
     "linear": "condor_advice.model.held.parts.linear",
     "trees": "condor_advice.model.held.parts.trees",
-    "lstm": "condor_advice.model.held.parts.lstm",
     "evidence": "condor_advice.model.held.parts.evidence",
+    "lstm": "condor_advice.model.held.parts.lstm",
     "site": "condor_advice.model.held.parts.site",
 }
+# Trained only where it is named: what it sees of the job's own events, evidence has as well.
+ON_REQUEST = ("lstm",)
+# Never trained with the others: adapt.py adds it to a model that is ready.
+ADDED_LATER = ("site",)
 
 
 class HasInputs(Protocol):

@@ -53,9 +53,9 @@ queue {count}
 """
 TOO_SHORT = """
 executable = /bin/sleep
-arguments = 6
+arguments = 8
 transfer_executable = false
-allowed_execute_duration = 2
+allowed_execute_duration = 5
 log = short.log
 queue 3
 """
@@ -335,7 +335,7 @@ def test_what_is_printed_for_a_group_can_be_pasted(site: Site) -> None:
         done = site.run("/bin/sh", "-c", command)
         assert done.returncode == 0, (command, done.stderr)
     ads = site.pool.wait_for(cluster, JobStatus.COMPLETED)
-    assert {ad["AllowedExecuteDuration"] for ad in ads} == {60}
+    assert {ad["AllowedExecuteDuration"] for ad in ads} == {10}
     assert len(ads) == 3
 
 

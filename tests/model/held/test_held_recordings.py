@@ -130,7 +130,7 @@ def test_evaluate_says_when_the_model_has_seen_the_episodes(tmp_path):
     ("arguments", "said", "status"),
     [
         (("train", "--recording", "pool_x"), "no recording named 'pool_x'", 1),
-        (("train", "--parts", "magic"), "choose from rules, linear, trees, lstm", 2),
+        (("train", "--parts", "magic"), "choose from rules, linear, trees, evidence, lstm", 2),
         (("train", "--recording", "pool_a", "--since", "soon"), "'soon' is not a time", 2),
         (("train", "--recording", "pool_a", "--since", "2090-01-01"), "0 hold episodes", 1),
         (("train", "--store", "/nowhere.db"), "/nowhere.db", 4),
