@@ -20,6 +20,7 @@ from condor_advice.advise.because import ASK_STAFF_FIRST, Because, Grounds
 from condor_advice.advise.costs import Cost, cost_of
 from condor_advice.advise.evidence import Evidence, Witness
 from condor_advice.advise.holds import Hold
+from condor_advice.advise.matching import Matcher
 from condor_advice.advise.remedies import (
     LIMITED,
     PASSING,
@@ -176,9 +177,11 @@ class Adviser:
         self.site = site or Site()
         self._witness = Witness(as_of_hold, at, at_release)
         self._now = now or datetime.now(UTC)
+        self._matcher = Matcher()
 
     def advise(self, holds: Sequence[Hold], explain: bool = False) -> list[Advice]:
         """Judge holds, in their order."""
+        self._matcher = Matcher(holds)
         return [
             self._advise(hold, prediction, explain)
             for hold, prediction in zip(holds, self._predict(holds), strict=True)
@@ -289,6 +292,7 @@ class Adviser:
             sure = False
         cost = cost_of(hold)
         remedy = remedy_for(hold, rule, evidence, self.site, self._now)
+        remedy = self._matcher.checked(hold, remedy)
         threshold = self._threshold(source, cost)
         if source == "rules":
             # Few similar holds leave a wide interval: only one that is all on one side is sure.
@@ -400,6 +404,8 @@ def decide(
         return Verdict.RELEASE, Because.CAUSE_GONE
     if rule.verdict is Verdict.REMOVE:
         return Verdict.REMOVE, Because.KEEPS_COMING_BACK
+    if remedy.slots is not None and not remedy.slots.matching and not remedy.edits:
+        return Verdict.FIX, Because.NO_SLOT
     if dict(remedy.edits).get("Requirements"):
         return Verdict.FIX, Because.EXECUTION_POINT
     if remedy.edits or (hold.family in LIMITED and rule.verdict is Verdict.FIX):

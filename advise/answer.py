@@ -92,6 +92,8 @@ def advise_on(
         zone=zone,
     )
     advices, found = judge(question, explain)
+    if found.idle:
+        raise NoSuchJob(f"job {job_id}: is not on hold; it is idle")
     if not advices:
         raise AdviceError("; ".join(found.unjudged))
     for note in found.notes:
@@ -126,6 +128,11 @@ def answer(
         raise NoSuchJob(
             f"no such verb or job id: {question.user!r}; no held jobs of a user {question.user!r}"
         )
+    if found.idle:
+        _answer_idle(found, as_json)
+        if not advices:
+            _print_notes(found.notes)
+            return [*found.missing, *found.unjudged]
     if not advices and found.unjudged:
         _print_notes(found.notes)
         return [*found.missing, *found.unjudged]
@@ -169,6 +176,20 @@ def answer(
     if not question.logs and question.number is None:
         remember(advices, question.store)
     return found.missing
+
+
+def _answer_idle(found: Found, as_json: bool) -> None:
+    """Say of named jobs that are idle which slots could run them."""
+    from condor_advice.advise.idle import idle_answers, idle_text
+
+    answers = idle_answers(found.idle)
+    if as_json:  # whose objects are about holds
+        found.missing += [f"job {idle.ids}: is not on hold; it is idle: {idle}" for idle in answers]
+        return
+    from condor_advice.advise.terminal_style import Style
+
+    print(idle_text(answers, Style.of_stdout()), flush=True)
+    found.notes = [note for note in found.notes if found.holds]  # they are about holds
 
 
 def _is_unknown_word(question: Question) -> bool:

@@ -62,6 +62,7 @@ class Because(WordedReason):
     CAUSE_GONE = "cause_gone", "already corrected"
     KEEPS_COMING_BACK = "keeps_coming_back", "it keeps coming back"
     EXECUTION_POINT = "execution_point", "its execution point is at fault"
+    NO_SLOT = "no_slot", "no slot of this pool could run it"
     SAME_LIMIT = "same_limit", "released as it is, it would reach the same limit again"
     LIKELY_SUCCESS = "likely_success", "it will probably succeed as it is"
     REPAIR_FIRST = "repair_first", "something has to be put right first"

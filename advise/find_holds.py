@@ -51,6 +51,7 @@ STATUS_WORDS: dict[int, str] = {
 }
 # For a longer range the schedd is asked for the whole cluster: a term per proc keeps it busy.
 LONGEST_LIST = 1000
+MOST_IDLE = 1000  # jobs of one cluster that are asked about
 QUARTER = 900.0
 MOST_ZONES_APART = 26 * 3600.0
 # How many of the jobs' own logs are read; for jobs in further ones the rules answer.
@@ -104,6 +105,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # named jobs without an answer, and why
     unjudged: list[str] = field(default_factory=list)  # held jobs that cannot be judged, and why
+    idle: list[LiveJob] = field(default_factory=list)  # named jobs that wait for a slot
     private: bool = False  # other people's jobs are counted, not listed
     closing: list[Store] = field(default_factory=list)
 
@@ -124,7 +126,7 @@ def find_holds(question: Question, site: Site) -> Found:
         found = _from_store(question, site, question.store)
     else:
         found = _from_schedd(question, site)
-    if found.missing and not found.holds:
+    if found.missing and not found.holds and not found.idle:
         found.close()
         raise NoSuchJob("; ".join(found.missing))
     # A job named twice, by its id and by its cluster, is answered once.
@@ -295,7 +297,7 @@ def _from_schedd(question: Question, site: Site) -> Found:
     found = Found()
     try:
         point = _find_point(names)
-        live = _live_jobs(point, question, found.missing)
+        live = _live_jobs(point, question, found)
     except Unreachable as error:
         return _without_schedd(question, site, error)
     kept = _default_store(found, site)
@@ -325,8 +327,11 @@ def _find_point(names: set[str]) -> AccessPoint:
     return local
 
 
-def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> list[LiveJob]:
-    """Ask the schedd once; tell jobs that are gone from jobs that are not held."""
+def _live_jobs(point: AccessPoint, question: Question, found: Found) -> list[LiveJob]:
+    """Ask the schedd once; tell jobs that are gone from jobs that are not held.
+
+    Named jobs that are idle are asked for once more, with all their attributes.
+    """
     if not question.wanted:
         constraint = question.constraint
         if question.user is not None:
@@ -342,10 +347,11 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
         named += [(jobs.cluster, proc) for proc in some]
     everything = point.jobs(named)
     chosen = []
+    idle: list[tuple[int, int | None]] = []
     for jobs in question.wanted:
         queued = [live for live in everything if jobs.includes(live.job.cluster, live.job.proc)]
         if not queued:
-            missing.append(
+            found.missing.append(
                 f"job {jobs}: not in the queue of {point.name}; "
                 "if it has ended, its log may tell: --log FILE"
             )
@@ -355,11 +361,15 @@ def _live_jobs(point: AccessPoint, question: Question, missing: list[str]) -> li
             for live in queued
             if live.ad.get("JobStatus") == JobStatus.HELD or question.is_of_the_past
         ]
-        if not held:
+        waiting = [live for live in queued if live.ad.get("JobStatus") == JobStatus.IDLE]
+        if not held and waiting:
+            idle += [(live.job.cluster, live.job.proc) for live in waiting[:MOST_IDLE]]
+        elif not held:
             status = STATUS_WORDS.get(int(queued[0].ad.get("JobStatus", 0)), "in another state")
             state = f"it is {status}" if len(queued) == 1 else f"none of its {len(queued)} jobs is"
-            missing.append(f"job {jobs}: is not on hold; {state}")
+            found.missing.append(f"job {jobs}: is not on hold; {state}")
         chosen += held
+    found.idle = point.jobs(idle, attributes=())
     return chosen
 
 

@@ -152,7 +152,9 @@ def rows_of(advices: Iterable[Advice], mine: str | None = None) -> list[Row]:
         hidden = mine is not None and hold.owner != mine
         kind: tuple[object, ...] = ()
         if not hidden:
-            kind = (remedy.by_hand, remedy.gone, tuple(name for name, _ in remedy.edits))
+            no_slot = advice.grounds.reason is Because.NO_SLOT
+            names = tuple(name for name, _ in remedy.edits)
+            kind = (remedy.by_hand, remedy.gone, no_slot, names)
             if advice.rule.id in _BROAD:
                 kind = (*kind, hold.template)
             elif advice.rule.id is RuleId.HELD_BY_HAND:
@@ -329,6 +331,8 @@ def _by_hand(row: Row) -> str:
     reason = advice.grounds.reason
     if reason in ASK_STAFF_FIRST or reason is Because.STAFF_HOLD:
         return "ask the staff"
+    if reason is Because.NO_SLOT:
+        return "no slot here could run it"
     if advice.rule.id is RuleId.HELD_BY_HAND:
         if reason is Because.OWNER_HELD:
             return "yours to decide"

@@ -13,7 +13,7 @@ import re
 import textwrap
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -61,6 +61,14 @@ LIMITED = families_with(Trait.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
+class SlotCount:
+    """How many slots of the pool could run a job after an edit."""
+
+    matching: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class Remedy:
     """What to do, and the risk that it is not enough where that is known."""
 
@@ -72,6 +80,9 @@ class Remedy:
     risk: float | None = None  # of the suggested size being too small; None where unknown
     gone: bool = False  # the files on the access point show that the cause is gone
     by_hand: bool = False  # a person has to do or decide a part of it
+    raised: bool = False  # the owner raised the request after the hold
+    above: float | None = None  # the request has to be larger than this; in the attribute's unit
+    slots: SlotCount | None = None  # None where the collector was not asked, or did not answer
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `--json` shows."""
@@ -85,6 +96,7 @@ class Remedy:
             "risk": self.risk,
             "by_hand": self.by_hand,
             "gone": self.gone,
+            "slots": None if self.slots is None else asdict(self.slots),
         }
 
 
@@ -288,6 +300,7 @@ def _raised(hold: Hold, rule: Rule, before: str, now: str) -> Remedy:
         (release_command(hold),),
         rule.source,
         gone=True,
+        raised=True,
     )
 
 
@@ -313,6 +326,7 @@ def _resize(
         ((attribute, str(value)),),
         risk=size.risk,
         by_hand=own,
+        above=floor,
     )
 
 

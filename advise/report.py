@@ -138,27 +138,29 @@ def _block(group: Group, style: Style) -> str:
         "\n"
     )
     lines[0] = style.paint(title.strip(), COLOURS[advice.verdict]) + lines[0][len(title.strip()) :]
-    lines.append(_line("do", _do(group), style))
+    lines.append(labelled_line("do", _do(group), style))
     when = _when(group, now)
     if group.hidden:
         # Reasons, templates and evidence may name users, files and hosts; the rule's text cannot.
-        lines.append(_line("held", when, style))
+        lines.append(labelled_line("held", when, style))
     else:
         lines += [
             f"{'':11}{style.strong(one_line(command, LONGEST_COMMAND))}"
             for command in commands(group)
         ]
-        lines.append(_line("why", "; ".join(why(advice)), style))
+        lines.append(labelled_line("why", "; ".join(why(advice)), style))
         held = f"{when}: {shortened(hold.reason) or 'no reason given'}"
-        lines.append(_line("held", held, style, limit=4))
-        lines += [_line(label, words, style) for label, words in _facts(group, now) if words]
+        lines.append(labelled_line("held", held, style, limit=4))
+        lines += [
+            labelled_line(label, words, style) for label, words in _facts(group, now) if words
+        ]
     if advice.grounds.reason not in BY_HAND:  # nobody's releases tell what a person wants
         sure = "; ".join([_chance(group), *([] if group.hidden else how_sure(advice))])
-        lines.append(_line("sure", sure, style))
+        lines.append(labelled_line("sure", sure, style))
     if advice.attributions and not group.hidden:
         lines += _explained(advice, style)
     if cost := _cost(group):
-        lines.append(_line("cost", cost, style))
+        lines.append(labelled_line("cost", cost, style))
     return "\n".join(lines)
 
 
@@ -333,7 +335,7 @@ def _explained(advice: Advice, style: Style) -> list[str]:
     lines = []
     for row, attribution in enumerate(advice.attributions[:SHOWN_ATTRIBUTIONS]):
         label = "model" if row == 0 else ""
-        lines.append(_line(label, f"{attribution.effect:+.2f} {attribution.words}", style))
+        lines.append(labelled_line(label, f"{attribution.effect:+.2f} {attribution.words}", style))
     return lines
 
 
@@ -457,7 +459,8 @@ def said_by(advices: Sequence[Advice]) -> str:
 # ---- words -----------------------------------------------------------------------------------
 
 
-def _line(label: str, words: str, style: Style, limit: int | None = None) -> str:
+def labelled_line(label: str, words: str, style: Style, limit: int | None = None) -> str:
+    """Return words beside a label, wrapped."""
     return _wrapped(f"  {label:<7}", words, style.prose, " " * LABEL, limit)
 
 

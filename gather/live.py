@@ -193,7 +193,7 @@ class AccessPoint:
     @classmethod
     def find(cls, name: str | None = None, pool: str | None = None) -> AccessPoint:
         """Find the schedd on this machine, or the one called `name` in `pool`."""
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         try:
             if name is None and pool is None:
                 # The address file has the answer, so the collector need not be queried.
@@ -245,7 +245,7 @@ class AccessPoint:
         The schedd reads its history backwards and stops there, so a query about the last
         hours is cheap however long the history is.
         """
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         named = _any_of(jobs)
         if not named:
             return []
@@ -262,7 +262,7 @@ class AccessPoint:
 
         Empty if the schedd keeps no epoch history, or it no longer goes back that far.
         """
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         constraint = f"ClusterId == {cluster} && ProcId == {proc}"
         try:
             epochs = self._schedd.jobEpochHistory(constraint, list(EPOCH_ATTRIBUTES), limit)
@@ -277,7 +277,7 @@ class AccessPoint:
 
     def submit(self, description: Any) -> int:
         """Submit jobs; return their cluster."""
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         try:
             return int(self._schedd.submit(description).cluster())
         except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
@@ -301,7 +301,7 @@ class AccessPoint:
         Returns how many jobs were changed: all of them, or none if the schedd refuses for any.
         Returns 0 if none of the jobs is still in that hold.
         """
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         try:
             try:
                 return int(self._schedd.edit(_still_held(jobs), attribute, expression))
@@ -322,7 +322,7 @@ class AccessPoint:
 
         Jobs that have left the queue are skipped.
         """
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         refused: set[str] = set()
         for first in range(0, len(jobs), at_once):
             batch = list(jobs[first : first + at_once])
@@ -343,7 +343,7 @@ class AccessPoint:
         return self._act_on(action, _still_held(jobs), reason)
 
     def _act_on(self, action: str, constraint: str, reason: str) -> Counts:
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         try:
             # The bindings drop a reason without a code.
             totals = self._schedd.act(getattr(htcondor2.JobAction, action), constraint, (reason, 0))
@@ -354,7 +354,7 @@ class AccessPoint:
     def _query(
         self, constraint: str, mine: bool, attributes: Sequence[str] = HOLD_ATTRIBUTES
     ) -> list[LiveJob]:
-        htcondor2 = _htcondor2()
+        htcondor2 = htcondor2_module()
         options = htcondor2.QueryOpts.DefaultMyJobsOnly if mine else htcondor2.QueryOpts.Default
         try:
             ads = self._schedd.query(constraint, list(attributes), opts=options)
@@ -377,7 +377,7 @@ def local_access_point() -> str:
     The schedd writes its ad to a file. Its name depends on the user it runs as, so the
     configuration alone does not always determine it.
     """
-    htcondor2 = _htcondor2()
+    htcondor2 = htcondor2_module()
     with contextlib.suppress(OSError):
         path = str(htcondor2.param.get("SCHEDD_DAEMON_AD_FILE") or os.devnull)
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -401,7 +401,7 @@ def guess_access_point() -> str:
 
 def find_event_log() -> EventLogSetting:
     """Find the global event log in HTCondor's configuration on this machine."""
-    htcondor2 = _htcondor2()
+    htcondor2 = htcondor2_module()
     path = htcondor2.param.get("EVENT_LOG")
     if not path:
         where = os.environ.get("CONDOR_CONFIG", "/etc/condor/condor_config")
@@ -515,7 +515,7 @@ def _checked_value(name: str, value: Any) -> Any:
     return value
 
 
-def _htcondor2() -> Any:
+def htcondor2_module() -> Any:
     """Import htcondor2, unless CONDOR_CONFIG names a missing file."""
     config = os.environ.get("CONDOR_CONFIG", "ONLY_ENV")
     if config != "ONLY_ENV" and not os.path.exists(config):

@@ -109,3 +109,62 @@ def test_twice_the_allowed_time_is_printed_and_cures_the_job(
     assert "AllowedExecuteDuration 8" in answer
     paste(pool, answer)
     pool.wait_for(cluster, JobStatus.COMPLETED)
+
+
+def over_memory(directory: Path, request_mb: int, used_mb: int) -> tuple[str, ...]:
+    """Submit lines of a job that the execution point holds for its memory, as a site would.
+
+    It needs no memory at all: the job's own policy reports the usage that the test wants.
+    """
+    return (
+        f"request_memory = {request_mb}",
+        "arguments = 300",
+        f"+MemoryUsage = {used_mb}",
+        f"periodic_hold = JobStatus == 2 && MemoryUsage > {request_mb}",
+        'periodic_hold_reason = "memory usage exceeded request_memory"',
+        "periodic_hold_subcode = 102",
+    )
+
+
+def printed_value(answer: str, attribute: str) -> int:
+    [line] = [line for line in answer.splitlines() if f" {attribute} " in line]
+    return int(line.split(f" {attribute} ")[1].split()[0])
+
+
+def test_no_size_is_advised_that_no_slot_has(pool: Pool, ask: Ask, tmp_path: Path) -> None:
+    largest = max(point.memory_mb for point in pool.execution_points)
+    cluster = submit(pool, tmp_path, *over_memory(tmp_path, largest - 2048, largest - 1024))
+    answer = ask(str(cluster))
+    assert f"no slot of this pool has that much: largest is {largest:,} MB" in " ".join(
+        answer.split()
+    )
+    assert printed_value(answer, "RequestMemory") == largest
+    pool.run(["condor_rm", str(cluster)])
+
+
+def test_a_size_that_slots_have_says_how_many(pool: Pool, ask: Ask, tmp_path: Path) -> None:
+    cluster = submit(pool, tmp_path, *over_memory(tmp_path, 64, 100))
+    assert "1 of 1 slot has that much" in " ".join(ask(str(cluster)).split())
+    pool.run(["condor_qedit", str(cluster), "MemoryProvisioned", "64"])
+    pool.run(["condor_qedit", str(cluster), "RequestMemory", "999999"])
+    answer = " ".join(ask(str(cluster)).split())
+    assert "it requests 999,999 MB of memory now, but no slot of this pool has that much" in answer
+    assert "condor_release" not in answer
+    pool.run(["condor_rm", str(cluster)])
+
+
+def test_an_idle_job_is_told_which_requirement_leaves_no_slot(
+    pool: Pool, ask: Ask, tmp_path: Path
+) -> None:
+    description = [
+        "executable = /bin/sleep", "arguments = 0", "request_memory = 999999",
+        'requirements = TARGET.HasTelescope && TARGET.OpSys == "LINUX"', "queue",
+    ]  # fmt: skip
+    cluster = pool.submit("\n".join(description), cwd=tmp_path)
+    answer = " ".join(ask(f"{cluster}.0").split())
+    largest = max(point.memory_mb for point in pool.execution_points)
+    assert answer.startswith(f"IDLE {cluster}.0: no slot could run it")
+    assert f"0 of 1 slot has 999,999 MB of memory: largest is {largest:,} MB" in answer
+    assert "0 of 1 slot meets `TARGET.HasTelescope`" in answer
+    assert "OpSys" not in answer
+    pool.run(["condor_rm", str(cluster)])
