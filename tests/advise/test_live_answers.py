@@ -198,7 +198,7 @@ def test_a_live_job_is_asked_about_as_of_a_moment_of_an_earlier_hold(
     held = datetime.fromisoformat(first["hold"]["at"])
     while datetime.now(UTC) < held + timedelta(seconds=2):
         time.sleep(0.1)
-    pool.run("condor_release", job)
+    pool.run(["condor_release", job])
     deadline = time.monotonic() + 120
     while (tmp_path / "jobs.log").read_text().count("\n012 (") < 2:
         assert time.monotonic() < deadline, "the job was not held again"
